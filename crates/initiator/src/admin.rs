@@ -1,10 +1,11 @@
 //! The background thread of a controller, or the sequence that replaces it when stepped: serves the
-//! Admin Queue (callers' commands, Keep Alive, asynchronous events, aborts) and reconnects. It
-//! waits for the link, the inbox or a timer.
+//! Admin Queue (callers' commands, Keep Alive, asynchronous events, scans of the namespaces,
+//! aborts) and reconnects. It waits for the link, the inbox or a timer.
 
 mod aborts;
 mod clearing;
 mod pause;
+mod rescan;
 mod shutdown;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,21 +18,21 @@ use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManageme
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Cqe, Nsid, QueueId, Sqe};
 
-use crate::connect_error::ConnectError;
-use crate::data::{AdminData, Completion, Data};
+use crate::command::data::{AdminData, Completion, Data};
+use crate::command::troubles::Trouble;
+use crate::connect::establish;
 use crate::engine::Engine;
+use crate::error::connect_error::ConnectError;
+use crate::error::state::State;
 use crate::error::{Error, Loss};
-use crate::establish;
-use crate::event::Event;
-use crate::opened::{Inspection, Reconciled};
-use crate::rescan::Rescan;
+use crate::shared::event::Event;
+use crate::shared::opened::{Inspection, Reconciled};
 use crate::shared::{AdminAnswer, AdminRequest, Info, Message, Shared};
-use crate::state::State;
-use crate::troubles::Trouble;
 use crate::wait::Time;
 use aborts::Aborts;
 use clearing::Clearing;
 use pause::pause_ms;
+use rescan::Rescan;
 
 /// Meaning of `user` of a command; from `REQUEST` on, a caller's command.
 mod tag {

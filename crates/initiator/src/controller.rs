@@ -1,4 +1,10 @@
-//! A connected controller: its identity, admin commands, namespaces, events and queue pairs.
+//! A connected controller: its identity, admin commands, namespaces, events and queue pairs. What
+//! namespaces do is in `controller/namespace.rs`; a controller without threads is in
+//! `controller/stepped.rs`.
+
+mod copies;
+pub(crate) mod namespace;
+pub mod stepped;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -16,24 +22,24 @@ use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use crate::admin as background;
-use crate::connect_error::ConnectError;
-use crate::data::{AdminData, Buffer, Data};
-use crate::discover::{DiscoveryLog, log_piece, read_log};
+use crate::command::data::{AdminData, Buffer, Data};
+use crate::command::limits::Limits;
+use crate::command::troubles::Trouble;
+use crate::connect::discover::{DiscoveryLog, log_piece, read_log};
+use crate::connect::establish;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::establish;
-use crate::event::Event;
-use crate::limits::Limits;
-use crate::lock::lock;
-use crate::maps::{QueueClass, QueueMaps};
-use crate::namespace::{Namespace, Pool};
-use crate::opened::{Inspection, NAMESPACES_MAX, Opened, Refusal};
+use crate::error::connect_error::ConnectError;
+use crate::error::state::State;
 use crate::options::Options;
 use crate::queue::{ControllerGuard, QueuePair};
+use crate::shared::event::Event;
+use crate::shared::maps::{QueueClass, QueueMaps};
+use crate::shared::opened::{Inspection, NAMESPACES_MAX, Opened, Refusal};
 use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
-use crate::state::State;
-use crate::troubles::Trouble;
+use crate::wait::lock::lock;
 use crate::wait::{Waiter, run};
+use namespace::{Namespace, Pool};
 
 /// How often a namespace is read again that changes while it is opened.
 const OPEN_TRIES: u32 = 10;

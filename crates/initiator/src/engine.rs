@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use ebof_nvme::{Sqe, Status};
 
-use crate::data::{AdminData, Buffer, Completion, Data};
+use crate::command::data::{AdminData, Buffer, Completion, Data};
+use crate::command::slots::{Payload, Slots};
+use crate::command::troubles::Troubles;
 use crate::error::{Error, Loss};
 use crate::link::{DataDirection, Finished, Link, Received, Transport, either};
-use crate::slots::{Payload, Slots};
-use crate::troubles::Troubles;
 use crate::wait::Time;
 
 /// A connection with its commands.

@@ -1,4 +1,8 @@
-//! Errors of a connected controller. Why a connection could not be made is in `connect_error`.
+//! Errors of a connected controller, and its states. Why a connection could not be made is in
+//! `error/connect_error.rs`. Knows nothing of commands and connections.
+
+pub(crate) mod connect_error;
+pub(crate) mod state;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +13,8 @@ use ebof_tcp::Termination;
 use ebof_verbs::WorkStatus;
 use rustix::io::Errno;
 
-use crate::connect_error::{ConnectError, errno_text};
-use crate::state::State;
+use connect_error::{ConnectError, errno_text};
+use state::State;
 
 /// Why a command failed, or a call that runs commands.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_command_that_timed_out_is_reported_with_the_time() {
-        let error = crate::stop::Stop::TimedOut.into_error(Duration::from_millis(1500));
+        let error = crate::link::stop::Stop::TimedOut.into_error(Duration::from_millis(1500));
         assert_eq!(error.to_string(), "no answer within 1500 ms");
     }
 }

@@ -19,6 +19,7 @@
 mod address;
 mod loopback;
 mod rdma;
+pub(crate) mod stop;
 pub(crate) mod tcp;
 
 use std::net::SocketAddr;
@@ -26,14 +27,14 @@ use std::sync::Arc;
 
 use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe};
 
-use crate::connect_error::{ConnectErrorKind, Tried};
-use crate::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, Buffer};
+use crate::command::slots::Slots;
+use crate::command::small_commands::SmallCommands;
+use crate::command::troubles::Troubles;
 use crate::error::Loss;
+use crate::error::connect_error::{ConnectErrorKind, Tried};
 use crate::options::Options;
-use crate::slots::Slots;
-use crate::small_commands::SmallCommands;
-use crate::transport;
-use crate::troubles::Troubles;
+use crate::options::transport;
 use crate::wait::{Cancel, Time, Waiter, Watch};
 
 /// Direction of a command's data.

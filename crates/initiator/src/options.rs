@@ -1,5 +1,10 @@
-//! The options of a connection: address, names, queues, timers. Owns the defaults and their limits;
-//! reads no files but the host's identity (through [`crate::host`]).
+//! The options of a connection: address, transport, names, queues, timers. Owns the defaults and
+//! their limits, and what a user may set of them ([`crate::overrides`]); reads no files but the
+//! host's identity ([`crate::host`]).
+
+pub mod host;
+pub mod overrides;
+pub(crate) mod transport;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -9,9 +14,8 @@ use ebof_loopback::Port;
 use ebof_nvme::uri::Uri;
 use ebof_nvme::{HostId, Nqn};
 
-use crate::connect_error::{Step, Tried};
-use crate::host;
-use crate::transport::Transport;
+use crate::error::connect_error::{Step, Tried};
+use transport::Transport;
 
 /// How to connect to a subsystem. Make one with [`Options::new`] or [`Options::from_uri`], then set
 /// the fields that differ from the defaults, which are the Linux host's where it has such an

@@ -1,6 +1,8 @@
 //! A queue pair, owned by one thread: submit many, flush once, poll many. The data path is in
-//! `engine`; this file has waiting, time-outs and reconnecting.
+//! `engine`; this file has waiting, time-outs and reconnecting. When commands that are held are
+//! sent is in `queue/doorbell.rs`.
 
+mod doorbell;
 mod opening;
 mod pieces;
 mod readiness;
@@ -14,17 +16,17 @@ use ebof_idle::{Idle, Step};
 use ebof_nvme::{QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::data::{AdminData, Buffer, Completion, Data, SubmitError};
-use crate::doorbell::Doorbell;
+use crate::command::data::{AdminData, Buffer, Completion, Data, SubmitError};
+use crate::command::limits::Limits;
 use crate::engine::Engine;
+use crate::error::state::State;
 use crate::error::{Error, Loss};
-use crate::limits::Limits;
 use crate::link::Link;
-use crate::maps::QueueClass;
-use crate::opened::{Binding, Restrictions};
+use crate::shared::maps::QueueClass;
+use crate::shared::opened::{Binding, Restrictions};
 use crate::shared::{Info, Message, Shared, TakenQueue};
-use crate::state::State;
 use crate::wait::{Time, Waiter, Waker, shorter, step, wait};
+use doorbell::Doorbell;
 use opening::{Opening, open};
 pub(crate) use pieces::Piece;
 use readiness::Readiness;

@@ -44,8 +44,10 @@
 //! ```
 //!
 //! How threads share a queue is in `queues/shared_queue.rs`; reads and writes are in
-//! `queues/shared_namespace.rs`.
+//! `queues/shared_namespace.rs`, with splitting and retries, for async runtimes, in
+//! `queues/asynchronous.rs`.
 
+pub(crate) mod asynchronous;
 mod pending;
 mod shared_namespace;
 mod shared_queue;
@@ -61,12 +63,12 @@ pub use pending::Pending;
 pub(crate) use shared_namespace::outcome;
 pub use shared_namespace::{IoError, SharedNamespace, Transfer};
 
+use crate::command::data::{Buffer, Completion, Data};
 use crate::controller::Controller;
-use crate::data::{Buffer, Completion, Data};
 use crate::error::Error;
-use crate::maps::{QueueClass, QueueMaps};
-use crate::opened::Binding;
 use crate::queue::QueuePair;
+use crate::shared::maps::{QueueClass, QueueMaps};
+use crate::shared::opened::Binding;
 use shared_queue::SharedQueue;
 use submission::Command;
 

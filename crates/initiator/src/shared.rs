@@ -1,8 +1,11 @@
 //! What the clones of a controller, its queue pairs and its background thread share: state, queue
-//! identifiers, the inbox of the thread, subscribers. Every lock is held for a few instructions
-//! only.
+//! identifiers, the inbox of the thread, subscribers and their events, the open namespaces, what
+//! the controller said of itself. Every lock is held for a few instructions only.
 
+pub(crate) mod event;
 mod info;
+pub(crate) mod maps;
+pub(crate) mod opened;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,17 +18,17 @@ use rustix::io::Errno;
 
 pub(crate) use info::Info;
 
-use crate::data::Data;
+use crate::command::data::Data;
+use crate::command::small_commands::SmallCommands;
+use crate::command::troubles::Troubles;
+use crate::error::state::State;
 use crate::error::{Error, Loss, NotConnected};
-use crate::event::Event;
-use crate::lock::lock;
-use crate::maps::{QueueClass, QueueMaps};
-use crate::opened::Namespaces;
 use crate::options::Options;
-use crate::small_commands::SmallCommands;
-use crate::state::State;
-use crate::troubles::Troubles;
+use crate::wait::lock::lock;
 use crate::wait::{Cancel, Waiter, Waker, run};
+use event::Event;
+use maps::{QueueClass, QueueMaps};
+use opened::Namespaces;
 
 /// The result of an admin command.
 pub(crate) type AdminAnswer = Result<(Cqe, Data), Error>;
@@ -366,7 +369,7 @@ mod tests {
     use ebof_nvme::{ControllerId, Nqn};
 
     use super::*;
-    use crate::limits::Limits;
+    use crate::command::limits::Limits;
 
     fn shared() -> Shared {
         let options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());

@@ -5,6 +5,8 @@
 //! runs to the end ([`run`]). Stepped, it returns `Pending`, and the caller polls again when
 //! something may have happened ([`crate::stepped`]).
 
+pub(crate) mod lock;
+
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::{Pin, pin};
@@ -17,7 +19,7 @@ use ebof_clock::Clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::lock::lock;
+use lock::lock;
 
 /// The clock of a controller.
 #[derive(Clone, Debug)]

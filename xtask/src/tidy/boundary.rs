@@ -32,7 +32,7 @@ const SIDES: &[Side] = &[
     Side {
         name: "the host's engine",
         folder: "crates/initiator/src",
-        modules: &["engine", "slots"],
+        modules: &["command/slots", "engine"],
         // Tests of it with a link.
         apart: &["engine/instructions", "engine/pair"],
         foreign: &["ebof_tcp", "ebof_pinned", "rustix", "socket2", "socket", "tcp", "pdu", "R2t"],

@@ -24,7 +24,6 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("drive", (28, 9)),
     ("ebof", (21, 7)),
     ("fabrics", (30, 15)),
-    ("initiator", (36, 12)),
     ("manage", (18, 9)),
     ("medium", (46, 16)),
     ("nvme", (26, 6)),

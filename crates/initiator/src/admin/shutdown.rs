@@ -7,10 +7,10 @@ use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cqe, Sqe};
 
 use super::Admin;
-use crate::data::AdminData;
+use crate::command::data::AdminData;
+use crate::connect::establish;
 use crate::engine::Engine;
-use crate::establish;
-use crate::stop::Stop;
+use crate::link::stop::Stop;
 use crate::wait::Waiter;
 
 /// How long to wait for the controller's shutdown before closing the connection.

@@ -15,7 +15,7 @@ use ebof_tcp::controller;
 
 use super::Engine;
 use super::pair::pair;
-use crate::data::{AdminData, Buffer, Data};
+use crate::command::data::{AdminData, Buffer, Data};
 
 /// Commands per call of a case: `xtask` divides by it.
 const BATCH: u16 = 100;

@@ -11,7 +11,7 @@ use ebof_sockets::Stream;
 use ebof_tcp::{Digest, controller, host};
 
 use super::Engine;
-use crate::data::AdminData;
+use crate::command::data::AdminData;
 use crate::link::Link;
 use crate::link::tcp::Tcp;
 use crate::wait::Time;

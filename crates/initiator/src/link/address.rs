@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use rustix::io::Errno;
 
-use crate::connect_error::ConnectErrorKind as Kind;
+use crate::error::connect_error::ConnectErrorKind as Kind;
 use crate::options::Options;
 
 /// The address that `--host-traddr` says.

@@ -8,10 +8,10 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Sgl, Sqe};
 
 use super::{DataDirection, Finished, Received, Transport};
-use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
-use crate::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, Buffer};
+use crate::command::slots::Slots;
 use crate::error::Loss;
-use crate::slots::Slots;
+use crate::error::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::wait::{Time, Waiter, Waker, Watch};
 
 /// One connection.

@@ -27,9 +27,9 @@ use self::bounce::Bounce;
 pub(super) use self::connect::connect;
 use self::keys::RemoteKeys;
 use super::{DataDirection, Finished, Received, Transport};
-use crate::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, Buffer};
+use crate::command::slots::Slots;
 use crate::error::Loss;
-use crate::slots::Slots;
 use crate::wait::{Time, Waker, Watch};
 
 /// One connection.

@@ -26,11 +26,11 @@ use rustix::io::Errno;
 pub(crate) use connect::connect;
 
 use super::{DataDirection, Finished, Received, Transport};
-use crate::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, Buffer};
+use crate::command::slots::Slots;
+use crate::command::small_commands::SmallCommands;
+use crate::command::troubles::{Trouble, Troubles};
 use crate::error::Loss;
-use crate::slots::Slots;
-use crate::small_commands::SmallCommands;
-use crate::troubles::{Trouble, Troubles};
 use crate::wait::{Time, Watch};
 use bulk::Bulk;
 use send::SendQueue;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use ebof_nvme::connect::Connect;
 use ebof_nvme::{QueueId, Status};
 
-use crate::connect_error::{ConnectError, ConnectErrorKind};
-use crate::establish;
+use crate::connect::establish;
+use crate::error::connect_error::{ConnectError, ConnectErrorKind};
 use crate::link::Link;
 use crate::shared::{Info, Shared};
 use crate::wait::Waiter;

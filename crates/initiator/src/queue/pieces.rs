@@ -3,9 +3,9 @@
 use ebof_nvme::{Cqe, Sqe};
 
 use super::QueuePair;
-use crate::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, Buffer};
 use crate::error::{Error, Loss};
-use crate::opened::Binding;
+use crate::shared::opened::Binding;
 use crate::wait::{Waiter, run};
 
 /// One command of several that share a buffer.

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll;
 
-use crate::doorbell::Doorbell;
 use crate::error::Error;
+use crate::queue::doorbell::Doorbell;
 use crate::wait::{Waker, Watch};
 
 /// An epoll descriptor that is readable when a queue pair has something to do. It watches the link,

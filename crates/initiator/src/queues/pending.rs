@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use super::Inner;
 use super::shared_queue::SharedQueue;
 use super::submission::{Command, SlotOrTicket};
-use crate::data::{Buffer, Completion, Data};
+use crate::command::data::{Buffer, Completion, Data};
 use crate::error::Error;
 
 /// A command started by [`super::Queues::submit`]. Any executor can poll it.

@@ -11,11 +11,11 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
 
 use super::{Pending, Queues};
-use crate::data::{Buffer, Completion, Data};
+use crate::command::data::{Buffer, Completion, Data};
+use crate::command::retry::Retries;
+use crate::command::troubles::Trouble;
+use crate::controller::namespace::Namespace;
 use crate::error::Error;
-use crate::namespace::Namespace;
-use crate::retry::Retries;
-use crate::troubles::Trouble;
 use crate::wait::run;
 
 /// A transfer that failed, with its buffer.

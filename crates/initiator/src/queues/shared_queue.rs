@@ -24,10 +24,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::submission::{Check, Command, Owner, SlotOrTicket, Submission, SubmissionState, Wake};
-use crate::data::{Buffer, Completion, Data};
+use crate::command::data::{Buffer, Completion, Data};
 use crate::error::Error;
-use crate::lock::lock;
 use crate::queue::QueuePair;
+use crate::wait::lock::lock;
 use crate::wait::{Time, Waker, shorter, wait};
 
 /// Polls of the socket between two calls of `sched_yield` while spinning, as in `QueuePair::wait`.

@@ -8,8 +8,8 @@ use std::thread::Thread;
 
 use ebof_nvme::Sqe;
 
-use crate::data::{Completion, Data};
-use crate::opened::Binding;
+use crate::command::data::{Completion, Data};
+use crate::shared::opened::Binding;
 
 /// How to wake a waiter.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use ebof_nvme::ControllerId;
 use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::property::Cap;
 
-use crate::limits::Limits;
-use crate::opened::Inspection;
+use crate::command::limits::Limits;
+use crate::shared::opened::Inspection;
 
 /// Properties of a connected controller.
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use ebof_verbs::{Attributes, Completion, Handshake, Listener, ListenerEvent, Net
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{BATCH, ROUNDS, unmerged};
-use crate::data::{AdminData, Data};
+use crate::command::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::link::{self, Link, Wanted};
 use crate::options::Options;
-use crate::transport::Transport;
+use crate::options::transport::Transport;
 use crate::wait::Waiter;
 
 /// Data of one command, bytes.

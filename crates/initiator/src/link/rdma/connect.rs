@@ -15,13 +15,13 @@ use ebof_verbs::{Attributes, Bell, ConnectOptions, Connecting, Error, Event, Han
 use rustix::io::Errno;
 
 use super::{ADMIN_BOUNCE_BYTES, Bounce, IN_CAPSULE_MAX, IO_BOUNCE_BYTES, Rdma, RemoteKeys};
-use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::error::Loss;
+use crate::error::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::link::Wanted;
 use crate::link::address::{local_address, resolve};
+use crate::link::stop::await_ready;
 use crate::options::Options;
-use crate::stop::await_ready;
-use crate::transport::Transport;
+use crate::options::transport::Transport;
 use crate::wait::{Cancel, Waiter, Waker, Watch};
 
 /// How often the adapter sends again what was not acknowledged: as often as it can.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::small_commands::SmallCommands;
+use crate::command::small_commands::SmallCommands;
 
 /// The data of large writes, which the controller requests (R2T).
 #[derive(Default)]

@@ -9,14 +9,14 @@ use ebof_tcp::Digest;
 use ebof_tcp::host::{Config, Connection};
 
 use super::{Tcp, errno, socket};
-use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
-use crate::data::AdminData;
+use crate::command::data::AdminData;
+use crate::command::slots::Slots;
 use crate::error::Loss;
+use crate::error::connect_error::{ConnectErrorKind as Kind, Step, Tried};
+use crate::link::stop::{Stop, await_ready};
 use crate::link::{Received, Transport as _};
 use crate::options::Options;
-use crate::slots::Slots;
-use crate::stop::{Stop, await_ready};
-use crate::transport::Transport;
+use crate::options::transport::Transport;
 use crate::wait::{Cancel, Waiter};
 
 /// Size of the receive buffer of the Admin Queue, bytes.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::errno;
-use crate::connect_error::{ConnectErrorKind as Kind, Step, Tried};
+use crate::error::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::link::address::{local_address, local_error, resolve};
 use crate::options::Options;
 use crate::wait::{Cancel, Time, wait};

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::{Tcp, errno};
+use crate::command::slots::Slots;
 use crate::error::Loss;
-use crate::slots::Slots;
 
 /// How long a closed connection waits for the network card to release its buffers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);

@@ -12,10 +12,10 @@ use ebof_nvme::{Cid, Cqe, Nsid, Status};
 use ebof_tcp::controller;
 
 use super::super::{H2C_PIECE_MAX, SEND_AHEAD_MIXED};
-use crate::data::{AdminData, Data};
+use crate::command::data::{AdminData, Data};
+use crate::command::small_commands::SmallCommands;
 use crate::engine::Engine;
 use crate::engine::pair::{pair, tcp};
-use crate::small_commands::SmallCommands;
 
 const WRITE_BYTES: u32 = 384 << 10;
 /// One write, but not two.

@@ -11,7 +11,7 @@ use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
 use ebof_tcp::controller;
 
 use super::super::SEND_AHEAD;
-use crate::data::{AdminData, Data};
+use crate::command::data::{AdminData, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{pair, tcp};
 use crate::error::Loss;

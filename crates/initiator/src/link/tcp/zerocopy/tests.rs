@@ -11,7 +11,7 @@ use ebof_tcp::controller;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::*;
-use crate::data::{AdminData, Completion, Data};
+use crate::command::data::{AdminData, Completion, Data};
 use crate::engine::Engine;
 use crate::engine::pair::{initialize, tcp};
 use crate::wait::Time;

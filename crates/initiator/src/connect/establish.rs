@@ -17,16 +17,16 @@ use ebof_nvme::property::{Cap, Cc, Csts, offset};
 use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::data::AdminData;
+use crate::command::data::AdminData;
+use crate::command::limits::Limits;
 use crate::engine::Engine;
+use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
 use crate::error::{Error, Loss};
-use crate::limits::Limits;
+use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, Link, Wanted};
-use crate::opened::{Inspection, NAMESPACES_MAX, Refusal};
 use crate::options::Options;
 use crate::shared::Info;
-use crate::stop::{Stop, await_ready};
+use crate::shared::opened::{Inspection, NAMESPACES_MAX, Refusal};
 use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue, as of the Linux host; every controller accepts it.

@@ -24,17 +24,17 @@ use zerocopy::IntoBytes as _;
 
 use self::pause::Pauses;
 use self::span::Span;
-use crate::connect_error::ConnectError;
+use crate::command::data::{Buffer, Completion, Data};
+use crate::command::retry::Retries;
+use crate::command::troubles::Trouble;
 use crate::controller::Controller;
-use crate::data::{Buffer, Completion, Data};
+use crate::controller::namespace::Namespace;
 use crate::error::Error;
-use crate::lock::lock;
-use crate::namespace::Namespace;
+use crate::error::connect_error::ConnectError;
+use crate::error::state::State;
 use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
-use crate::retry::Retries;
-use crate::state::State;
-use crate::troubles::Trouble;
+use crate::wait::lock::lock;
 
 /// Pauses between checks of a reconnecting controller: the first, doubled up to the last.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];

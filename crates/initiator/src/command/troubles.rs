@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use ebof_tcp::FatalStatus;
 
 use crate::error::Loss;
-use crate::lock::lock;
 use crate::wait::Waker;
+use crate::wait::lock::lock;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

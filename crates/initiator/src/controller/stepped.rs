@@ -48,16 +48,16 @@ use std::time::{Duration, Instant};
 use ebof_nvme::{Cqe, Nsid, QueueId, Sqe};
 
 use crate::admin;
-use crate::connect_error::ConnectError;
+use crate::command::data::{Buffer, Completion, Data, SubmitError};
 use crate::controller::Controller;
-use crate::data::{Buffer, Completion, Data, SubmitError};
+use crate::controller::namespace::Namespace;
 use crate::error::Error;
-use crate::maps::QueueClass;
-use crate::namespace::Namespace;
-use crate::opened::Binding;
+use crate::error::connect_error::ConnectError;
 use crate::options::Options;
 use crate::queue;
 use crate::shared::AdminAnswer;
+use crate::shared::maps::QueueClass;
+use crate::shared::opened::Binding;
 use crate::wait::{self, Waiter};
 
 /// An operation that takes several steps. Dropping it abandons the operation.

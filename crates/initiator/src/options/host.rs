@@ -1,7 +1,7 @@
 //! Who this host is: its NQN and Host Identifier, from `/etc/nvme` where an administrator or
 //! nvme-cli wrote them, else derived from the machine so that they stay the same. Writes nothing,
 //! except where nothing names the machine: an identity is made at random then and kept
-//! (`host/kept.rs`).
+//! (`options/host/kept.rs`).
 
 mod kept;
 

@@ -15,7 +15,7 @@ use ebof_nvme::identify::{Descriptors, IdentifyNamespace, NamespaceIdDescriptor,
 use ebof_nvme::{Nsid, Status};
 
 use crate::error::Error;
-use crate::lock::lock;
+use crate::wait::lock::lock;
 
 /// The most namespaces that are tracked; further ones are ignored. Far more than any subsystem has.
 pub(crate) const NAMESPACES_MAX: usize = 1 << 16;

@@ -6,7 +6,7 @@ use ebof_nvme::Nsid;
 use ebof_nvme::event::EventType;
 use ebof_nvme::log::Lid;
 
-use crate::troubles::Trouble;
+use crate::command::troubles::Trouble;
 
 /// Something that happened to a controller; see [`crate::Controller::events`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::controller::Controller;
 use crate::error::Error;
-use crate::lock::lock;
 use crate::queue::QueuePair;
 use crate::wait::Waiter;
+use crate::wait::lock::lock;
 
 /// The queue pairs that namespaces share: as many as were ever needed at once, and at most as many
 /// as the controller has granted.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::connect_error::ConnectErrorKind as Kind;
+use crate::error::connect_error::ConnectErrorKind as Kind;
 use crate::error::{Error, Loss};
 use crate::options::Options;
 use crate::wait::{Cancel, Waiter, Watch};
@@ -79,7 +79,7 @@ mod tests {
     use ebof_verbs::WorkStatus;
 
     use super::*;
-    use crate::connect_error::ConnectError;
+    use crate::error::connect_error::ConnectError;
 
     #[test]
     fn an_rdma_connection_that_fails_before_it_is_used_names_what_failed() {

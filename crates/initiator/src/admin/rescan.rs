@@ -10,8 +10,8 @@ use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
-use crate::event::Event;
-use crate::opened::{Inspection, NAMESPACES_MAX, Refusal};
+use crate::shared::event::Event;
+use crate::shared::opened::{Inspection, NAMESPACES_MAX, Refusal};
 
 /// A scan and the namespaces that it found.
 #[derive(Debug, Default)]

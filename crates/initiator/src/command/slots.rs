@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ebof_nvme::{Cid, Cqe};
 use ebof_region::Region;
 
-use crate::data::{AdminData, Buffer, Completion, Data};
+use crate::command::data::{AdminData, Buffer, Completion, Data};
 use crate::error::Error;
 
 /// Where a command's data live.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebof_region::Region;
 
-use crate::data::Buffer;
+use crate::command::data::Buffer;
 
 /// The data of one command.
 #[derive(Debug)]

@@ -377,6 +377,6 @@ mod tests {
         };
         assert_eq!(format!("{options:?}"), format!("{expected:?}"));
         let named = applied(&Overrides { hostnqn: Some(host.clone()), ..Overrides::default() });
-        assert_eq!(named.host_id, crate::host::id_for(&host));
+        assert_eq!(named.host_id, crate::options::host::id_for(&host));
     }
 }

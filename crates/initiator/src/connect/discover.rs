@@ -7,12 +7,12 @@ use ebof_nvme::{Cqe, Nsid, Sqe};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-use crate::connect_error::{ConnectError, ConnectErrorKind as Kind, Step};
-use crate::data::AdminData;
+use crate::command::data::AdminData;
+use crate::connect::establish;
 use crate::error::Error;
-use crate::establish;
+use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step};
+use crate::link::stop;
 use crate::options::Options;
-use crate::stop;
 use crate::wait::{Waiter, run};
 
 /// A discovery log page, read in one consistent state.

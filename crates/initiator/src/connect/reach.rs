@@ -2,11 +2,11 @@
 
 use ebof_nvme::{ControllerId, QueueId};
 
-use crate::connect_error::{ConnectError, ConnectErrorKind as Kind};
-use crate::establish::ADMIN_ENTRIES;
+use crate::command::slots::Slots;
+use crate::connect::establish::ADMIN_ENTRIES;
+use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind};
 use crate::link::{self, Link, Transport as _, Wanted, either};
 use crate::options::Options;
-use crate::slots::Slots;
 use crate::wait::{Waiter, run};
 
 /// Connects by the transport of `options` (over TCP with ICReq and ICResp, which a program that

@@ -1,5 +1,5 @@
 //! Why a connection could not be made: what was tried, what the peer answered, what to do. The
-//! texts are in `connect_error/text.rs`.
+//! texts are in `error/connect_error/text.rs`.
 
 mod text;
 

@@ -14,14 +14,14 @@ use ebof_nvme::protection::{INFORMATION_BYTES, left_to_controller};
 use ebof_nvme::{Cqe, Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
+use crate::command::data::AdminData;
+use crate::command::limits::Limits;
+use crate::command::retry::Retries;
+use crate::command::troubles::Trouble;
 use crate::controller::Controller;
-use crate::data::AdminData;
 use crate::error::Error;
-use crate::limits::Limits;
-use crate::opened::{Binding, Opened};
 use crate::queue::Piece;
-use crate::retry::Retries;
-use crate::troubles::Trouble;
+use crate::shared::opened::{Binding, Opened};
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
 

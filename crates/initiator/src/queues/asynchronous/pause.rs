@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 
-use crate::lock::lock;
+use crate::wait::lock::lock;
 
 /// The tasks that wait, by deadline.
 #[derive(Debug)]

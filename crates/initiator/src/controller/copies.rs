@@ -7,8 +7,8 @@ use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::protection::prinfo;
 use ebof_nvme::{Nsid, Sqe};
 
+use crate::controller::namespace::Namespace;
 use crate::error::Error;
-use crate::namespace::Namespace;
 
 /// The rest of a copy: ranges of (lba, blocks), and the destination LBA of the first block.
 #[derive(Debug)]
