@@ -12,11 +12,11 @@ use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Sqe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
 use crate::daemon;
+use crate::daemon::ready::Ready;
 use crate::error::{Error, Existing};
 use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
@@ -34,16 +34,6 @@ const READY_MAX_BYTES: u64 = 1 << 20;
 
 /// The most records of controllers that were given up and not acknowledged; the oldest is dropped.
 const GIVEN_UP_MAX: usize = 16;
-
-/// A daemon's first message to the process that started it: one line of JSON.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Ready {
-    /// The devices were made.
-    Attached(Attached),
-    /// They could not be made.
-    Failed { message: String, kind: Option<String>, existing: Option<Existing> },
-}
 
 /// Connects a controller and makes its block devices, in a daemon that outlives this process. Waits
 /// until they are made.

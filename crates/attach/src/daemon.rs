@@ -7,6 +7,7 @@
 
 mod devices;
 mod options;
+pub(crate) mod ready;
 mod serve;
 mod wanted;
 
@@ -19,7 +20,6 @@ use std::time::Duration;
 use ebof_initiator::{Controller, Event, Namespace as Open, QueueMaps, QueuePair};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::client::Ready;
 use crate::control::Answer;
 use crate::counting::QueueTally;
 use crate::describe;
@@ -29,6 +29,7 @@ use crate::nvme_queue::NvmeQueue;
 use crate::request::{Attached, Device, Request};
 use crate::state::{self, Ended, GivenUp, State};
 use crate::{block_queue, repair, scope, syslog, udev};
+use ready::Ready;
 use wanted::PendingDisconnect;
 
 /// The hidden first argument that makes this program a daemon; the second is the instance's
