@@ -2,8 +2,13 @@
 //! without threads or copies.
 //!
 //! A front owns a [`BlockQueue`] in each of its threads. The real one uses a queue pair of the
-//! initiator; tests have one in memory. This file knows nothing of file systems, NVMe status codes
-//! or connections.
+//! initiator (`nvme_queue`), over buffers in regions (`buffer`), and is counted (`counting`); tests
+//! have one in memory. This file knows nothing of file systems, NVMe status codes or connections.
+
+pub mod buffer;
+pub(crate) mod counting;
+pub(crate) mod nvme_queue;
+mod thread_queues;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +19,7 @@ use ebof_initiator::Binding;
 use ebof_nvme::identify::ProtectionType;
 use rustix::io::Errno;
 
-use crate::buffer::Buffer;
+use crate::block_queue::buffer::Buffer;
 
 /// A namespace as a front sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

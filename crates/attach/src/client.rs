@@ -14,15 +14,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::control::stats::Stats;
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
 use crate::daemon;
 use crate::daemon::ready::Ready;
+use crate::daemon::scope;
 use crate::error::{Error, Existing};
 use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
-use crate::scope;
 use crate::state::{GivenUp, Record, State, StateDir, process_start};
-use crate::stats::Stats;
 
 /// Time for a daemon to end after a request over its socket, which includes the controller's
 /// shutdown.
@@ -79,7 +79,7 @@ fn resolve(request: &Request) -> Vec<String> {
 }
 
 /// Refuses what the kernel refuses: the same subsystem at the same address (by any name) as the
-/// same host. Duplicate namespaces are found after connecting: see [`crate::claims`].
+/// same host. Duplicate namespaces are found after connecting: see [`crate::daemon::claims`].
 fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) -> Result<(), Error> {
     let host =
         |request: &Request| request.overrides.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn);

@@ -2,6 +2,8 @@
 //! data as the line announces; so is its answer. Any number of requests per connection, one at a
 //! time. Lengths are checked before anything is allocated.
 
+pub mod stats;
+
 use std::io::{self, BufRead, Read, Write};
 
 use serde::de::DeserializeOwned;
@@ -61,7 +63,7 @@ pub enum Answer {
         /// The present state.
         state: Box<State>,
     },
-    /// To `Stats`; the data are [`Stats`](crate::stats::Stats) in JSON.
+    /// To `Stats`; the data are [`Stats`](crate::control::stats::Stats) in JSON.
     Counted,
     /// The command completed, with any status; the controller's data follow.
     Completed {

@@ -5,10 +5,14 @@
 //! standard error the log. It owns the controller, the devices and the state file. One thread makes
 //! all changes; events, signals and requests of clients are sent to it as messages.
 
+mod claims;
+mod describe;
 mod devices;
 mod options;
 pub(crate) mod ready;
+pub(crate) mod scope;
 mod serve;
+mod syslog;
 mod wanted;
 
 use std::path::{Path, PathBuf};
@@ -20,15 +24,16 @@ use std::time::Duration;
 use ebof_initiator::{Controller, Event, Namespace as Open, QueueMaps, QueuePair};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::block_queue;
+use crate::block_queue::counting::QueueTally;
+use crate::block_queue::nvme_queue::NvmeQueue;
 use crate::control::Answer;
-use crate::counting::QueueTally;
-use crate::describe;
 use crate::device::{self, Front, InUse};
 use crate::error::{Error, Existing};
-use crate::nvme_queue::NvmeQueue;
+use crate::repair;
 use crate::request::{Attached, Device, Request};
+use crate::state::udev;
 use crate::state::{self, Ended, GivenUp, State};
-use crate::{block_queue, repair, scope, syslog, udev};
 use ready::Ready;
 use wanted::PendingDisconnect;
 

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use crate::block_queue::{BlockQueue, Namespace, Table};
 use crate::error::Error;
 use crate::fuse::{self, Server};
+use crate::loopdev;
+use crate::repair;
 use crate::request::Kind;
+use crate::ublk;
 use crate::usage::{self, Use};
-use crate::{loopdev, repair, ublk};
 
 /// How long a program may have a device open that is to be taken away: udev's look at new ones.
 const OPEN_MAX: Duration = Duration::from_secs(1);

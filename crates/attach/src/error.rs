@@ -1,4 +1,6 @@
-//! The crate's errors, with what to do about them.
+//! The crate's errors, with what to do about them, and times as messages have them.
+
+pub mod time;
 
 use std::fmt;
 use std::io;
@@ -66,7 +68,7 @@ pub enum Error {
     /// The controller was given up, which has not been acknowledged yet.
     #[error(
         "{name} was given up at {}: {reason}; its devices are gone; `ebof disconnect -d {name}` acknowledges that, its log is {}",
-        crate::time::utc(*.at), log.display()
+        crate::error::time::utc(*.at), log.display()
     )]
     GivenUp {
         /// The controller.

@@ -10,35 +10,25 @@
 //! [`daemon::run`] when it is started with the hidden argument [`daemon::ARGUMENT`].
 
 pub mod block_queue;
-pub mod buffer;
-mod claims;
 mod client;
 pub mod control;
-mod counting;
 pub mod daemon;
-mod describe;
 pub mod device;
 mod error;
 pub mod fuse;
 pub mod loopdev;
-mod nvme_queue;
-mod openers;
 mod repair;
 mod request;
-mod scope;
 pub mod state;
-pub mod stats;
-mod syslog;
-mod thread_queues;
-pub mod time;
 pub mod ublk;
-mod udev;
 pub mod usage;
 
+pub use block_queue::buffer;
 pub use client::{
     Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list, open, open_in,
     unreachable,
 };
-pub use error::{Error, Existing};
+pub use control::stats;
+pub use error::{Error, Existing, time};
 pub use repair::{Repaired, repair};
 pub use request::{Attached, Device, Kind, Request};

@@ -6,10 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::fuse;
+use crate::loopdev;
 use crate::request::Device;
+use crate::state::udev;
 use crate::state::{Guard, Record, StateDir};
 use crate::usage::{self, Use};
-use crate::{fuse, loopdev, udev};
 
 /// What was cleaned up after one dead daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]

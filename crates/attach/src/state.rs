@@ -5,7 +5,9 @@
 //! ends; process ids are not trusted. After SIGKILL the lock is held until the process is gone,
 //! which is waited for. [`crate::repair()`] cleans up after dead daemons. Directories and files are
 //! believed if they are this user's, or the superuser's for those who only look
-//! ([`ebof_state::Place`]).
+//! ([`ebof_state::Place`]). What udev is told of a device is there, too (`udev`).
+
+pub(crate) mod udev;
 
 use std::fs::File;
 use std::io;

@@ -2,6 +2,8 @@
 //! whatever takes devices away, removes namespaces or writes to them beside a file system. Reads
 //! the state directory, /sys, /proc and the devices. What cannot be told counts as used.
 
+mod openers;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -11,8 +13,8 @@ use rustix::fs::{OFlags, major, makedev, minor};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::openers::{self, Number, number_of};
 use crate::state::{Record, StateDir};
+use crate::usage::openers::{Number, number_of};
 
 /// Whether somebody uses a block device or a partition of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ const OF_OTHERS: [&str; 14] = [
     "crates/qualify/src/file_system.rs",
     "crates/qualify/src/guard.rs",
     "src/loopdev.rs",
-    "src/scope.rs",
+    "daemon/scope.rs",
     "docs/fio.md",
     "docs/performance",
     "docs/scenarios/cdn",

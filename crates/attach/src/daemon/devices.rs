@@ -8,11 +8,15 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 
 use super::{AttachedNamespace, Daemon, Served};
+use crate::block_queue;
+use crate::daemon::claims;
+use crate::daemon::describe;
+use crate::daemon::syslog;
 use crate::device::InUse;
 use crate::error::Error;
 use crate::request::Device;
+use crate::state::udev;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
-use crate::{block_queue, claims, describe, syslog, udev};
 
 /// The most block devices of a controller: a target may report any number of namespaces.
 const DEVICES_MAX: usize = 1024;

@@ -15,10 +15,10 @@ use ebof_nvme::{Cqe, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Message, PendingDisconnect, Shared, refresh, start_thread};
+use crate::block_queue::counting;
+use crate::control::stats::Stats;
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
-use crate::counting;
 use crate::error::Error;
-use crate::stats::Stats;
 
 /// The most clients at a time; further ones are closed at once.
 const CLIENTS_MAX: usize = 64;

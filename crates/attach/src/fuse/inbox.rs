@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ebof_region::Region;
 
-use crate::buffer::Buffer;
+use crate::block_queue::buffer::Buffer;
 
 /// A region holds so many payloads of the largest size: when less than one is left of it, the rest
 /// is not used.

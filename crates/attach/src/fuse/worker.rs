@@ -19,8 +19,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::inbox::Inbox;
 use super::wire::{self, init, opcode, open};
 use super::{FILE_SYSTEM, Shared};
+use crate::block_queue::buffer::{Buffer, KEPT_TIME, Spare};
 use crate::block_queue::{BlockQueue, Done, Entry, Io, NamespaceRef, Op, Table, View};
-use crate::buffer::{Buffer, KEPT_TIME, Spare};
 
 /// Bytes read in front of the data buffer: the header and the body of READ and WRITE, so that the
 /// data buffer gets exactly the data of a WRITE.

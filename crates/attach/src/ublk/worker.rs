@@ -14,8 +14,8 @@ use rustix::io::{Errno, pread, pwrite};
 
 use super::wire::{self, IoCommand, op};
 use super::{Descriptors, QueueRing};
+use crate::block_queue::buffer::{Buffer, KEPT_TIME, Spare};
 use crate::block_queue::{BlockQueue, Done, Io, Namespace, Op};
-use crate::buffer::{Buffer, KEPT_TIME, Spare};
 
 /// Entries of a ring; more commands are submitted in batches.
 const RING_ENTRIES: u32 = 256;

@@ -18,10 +18,10 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
+use crate::block_queue::buffer::Buffer;
+use crate::block_queue::counting::{Counting, QueueTally};
+use crate::block_queue::thread_queues::ThreadQueues;
 use crate::block_queue::{BlockQueue, Done, Io, Op};
-use crate::buffer::Buffer;
-use crate::counting::{Counting, QueueTally};
-use crate::thread_queues::ThreadQueues;
 
 /// Interval of checks for a reconnect while commands wait.
 const RECONNECT_POLL: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use ebof_nvme::Sqe;
 use ebof_nvme::opcode::nvm;
 use rustix::event::epoll;
 
-use crate::buffer::Buffer;
+use crate::block_queue::buffer::Buffer;
 
 /// The queue pairs of one thread.
 pub(crate) struct ThreadQueues {

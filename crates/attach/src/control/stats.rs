@@ -9,7 +9,7 @@ use ebof_manage::history::latency::BUCKETS;
 use ebof_manage::history::{KINDS, KindCounters, ObjectCounters};
 use serde::{Deserialize, Serialize};
 
-use crate::counting::{Sum, Sums};
+use crate::block_queue::counting::{Sum, Sums};
 
 /// The most queues, and the most namespaces, that are told; each takes some kilobytes.
 const ROWS_MAX: usize = 512;
@@ -118,7 +118,7 @@ impl CountedKind {
 mod tests {
     use super::*;
     use crate::block_queue::Op;
-    use crate::counting::{Counting, sums};
+    use crate::block_queue::counting::{Counting, sums};
 
     #[test]
     fn what_is_told_is_what_was_counted() {
