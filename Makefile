@@ -4,10 +4,12 @@
 # the program), GUEST (run-box), NAME (scenario).
 
 .DEFAULT_GOAL := help
-.PHONY: help page deb build check test run run-box scenario bench bench-vm fuzz fmt doc clean
+.PHONY: help page page-if-npm deb build check test run run-box scenario bench bench-vm fuzz fmt doc clean
 
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
+# Built in less than half of the time, and slower (docs/adr/0097-a-quick-build.md).
+QUICK_BIN = $${CARGO_TARGET_DIR:-target}/quick/ebof
 SECONDS ?= 60
 TARGET ?= tcp_controller
 NAME ?= pool
@@ -22,9 +24,11 @@ page: ## the web page that the program embeds, with Node.js 18 or later: page/di
 	@cd page && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts; }
 	@cd page && npm run --silent check && npm run --silent build
 
-build: ## the program with its web page, and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
-	@if ! command -v npm >/dev/null; then echo "make build: npm is missing: the program is built without its web page; install Node.js 18 or later (apt install nodejs npm) for it"; \
-	elif ! $(MAKE) --no-print-directory page; then echo "make build: the web page could not be built (see above): the program is built without it, or with that of an earlier build"; fi
+page-if-npm:
+	@if ! command -v npm >/dev/null; then echo "npm is missing: the program is built without its web page; install Node.js 18 or later (apt install nodejs npm) for it"; \
+	elif ! $(MAKE) --no-print-directory page; then echo "the web page could not be built (see above): the program is built without it, or with that of an earlier build"; fi
+
+build: page-if-npm ## the program with its web page, and the engine for fio, optimized: target/release/ebof, target/release/libebof_fio.so
 	$(CARGO) build --release --locked -p ebof
 	$(CARGO) rustc --release --locked -p ebof-fio --lib --crate-type cdylib
 
@@ -39,8 +43,9 @@ test: ## everything: check, all tests, interoperation with Linux in virtual mach
 
 run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up
 	@scripts/packages.sh demo
-	@$(MAKE) --no-print-directory build
-	@$(BIN) demo $(ARGS)
+	@$(MAKE) --no-print-directory page-if-npm
+	$(CARGO) build --profile quick --locked -p ebof
+	@$(QUICK_BIN) demo $(ARGS)
 
 run-box: ## a demonstration: functions of a drive are given to ports, measured and moved while they are used; GUEST=1: measured in a virtual machine, too
 	@scripts/packages.sh demo
