@@ -29,6 +29,9 @@ pub(crate) fn check(tree: &Tree, packages: &[Package], violations: &mut Vec<Viol
     match fenced(tree.text(ARCHITECTURE).unwrap_or_default(), "arrows") {
         Some((line, block)) => {
             let drawn = drawn_arrows(block);
+            for from in drawn_twice(block) {
+                violations.push(Violation::new(ARCHITECTURE, line, format!("{from} has two lines of arrows")));
+            }
             for (from, to) in real.difference(&drawn) {
                 let message =
                     format!("{from} depends on {to}, which the arrows do not allow: a new arrow needs an ADR");
@@ -59,6 +62,13 @@ fn drawn_arrows(block: &str) -> BTreeSet<Arrow> {
     let lines = block.lines().filter_map(|line| line.split_once("->"));
     let arrows = lines.flat_map(|(from, to)| to.split_whitespace().map(|to| (from.trim().to_owned(), to.to_owned())));
     arrows.collect()
+}
+
+/// Crates whose arrows are not in one line.
+fn drawn_twice(block: &str) -> Vec<&str> {
+    let mut seen = BTreeSet::new();
+    let from = block.lines().filter_map(|line| Some(line.split_once("->")?.0.trim()));
+    from.filter(|from| !seen.insert(*from)).collect()
 }
 
 fn short(name: &str) -> String {
@@ -132,6 +142,8 @@ mod tests {
         assert_eq!(broken(&missing, PURE_LIBRARY, &house()).len(), 1);
         let invented = ARROWS.replace("server -> tcp", "server -> tcp nvme");
         assert_eq!(broken(&invented, PURE_LIBRARY, &house()), ["server does not depend on nvme"]);
+        let twice = ARROWS.replace("tcp -> nvme\n", "tcp -> nvme\ntcp -> nvme\n");
+        assert_eq!(broken(&twice, PURE_LIBRARY, &house()), ["tcp has two lines of arrows"]);
         assert_eq!(broken("# A\n", PURE_LIBRARY, &house()), ["has no block ```arrows"]);
     }
 
