@@ -41,10 +41,11 @@ check: ## format, clippy, the project's rules, licences, instruction counts, uni
 test: ## everything: check, all tests, interoperation with Linux in virtual machines (prints the time of each part)
 	@scripts/test.sh all
 
-run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up
+run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up; leaves target/quick/ebof and libebof_fio.so
 	@scripts/packages.sh demo
 	@$(MAKE) --no-print-directory page-if-npm
 	$(CARGO) build --profile quick --locked -p ebof
+	$(CARGO) rustc --profile quick --locked -p ebof-fio --lib --crate-type cdylib
 	@$(QUICK_BIN) demo $(ARGS)
 
 run-box: ## a demonstration: functions of a drive are given to ports, measured and moved while they are used; GUEST=1: measured in a virtual machine, too
