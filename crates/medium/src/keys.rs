@@ -5,10 +5,9 @@
 //! a longer table, or of the table of an earlier drive, is overwritten as well.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use aes_kw::{KeyInit, KwAes256};
+use aes_kw::KwAes256;
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::FRAME_BYTES;
 use ebof_drive::keys::{KeyTable, TABLE_BYTES, WRAPPED_BYTES};
@@ -17,30 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::crypt::{Cipher, KEY_BYTES};
 use crate::disk::Disk;
-use crate::{Error, OpenError, VolumeId};
-
-/// The key that wraps the keys of namespaces; it is not on the medium. 32 bytes, not shown by
-/// `Debug`, and zeroed when it is dropped.
-#[derive(Clone)]
-pub struct DriveKey(Zeroizing<[u8; 32]>);
-
-impl DriveKey {
-    /// A key with these bytes.
-    #[must_use]
-    pub fn new(bytes: [u8; 32]) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    fn wrapper(&self) -> KwAes256 {
-        KwAes256::new(&(*self.0).into())
-    }
-}
-
-impl fmt::Debug for DriveKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DriveKey")
-    }
-}
+use crate::{DriveKey, Error, OpenError, VolumeId};
 
 type Key = Zeroizing<[u8; KEY_BYTES]>;
 

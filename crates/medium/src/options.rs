@@ -1,5 +1,7 @@
 //! The options with which a medium is opened, and the notices that it sends its owner.
 
+pub(crate) mod drive_key;
+
 use std::fmt;
 use std::sync::Arc;
 
