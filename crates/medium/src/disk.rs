@@ -1,4 +1,7 @@
-//! Synchronous I/O on the backing device: operations have completed when the call returns.
+//! Synchronous I/O on the backing device: operations have completed when the call returns. And its
+//! faults, whoever notices them.
+
+pub(crate) mod fault;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +11,7 @@ use ebof_backend::{Buffer, Completion, Device, Engine, Error, Io, IoFactory, Ope
 use ebof_clock::Clock;
 use ebof_drive::frame::FRAME_BYTES;
 
-use crate::fault::{BackingFault, Faults, failure};
+use crate::disk::fault::{BackingFault, Faults, failure};
 
 /// Operations in flight at most.
 const ENTRIES: u32 = 256;

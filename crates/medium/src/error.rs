@@ -1,4 +1,7 @@
-//! Why a medium cannot be opened, and why the drive's thread refuses something.
+//! Why a medium cannot be opened, and why the drive's thread refuses something; what of the drive's
+//! own data is damaged.
+
+pub(crate) mod damage;
 
 use ebof_backend::Class;
 use thiserror::Error;

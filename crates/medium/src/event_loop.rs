@@ -1,5 +1,16 @@
 //! The event loop of the drive's thread: which of requests, other work, jobs and maintenance comes
-//! next. It is called by `threads.rs` and `stepper.rs`.
+//! next. It is called by `open/threads.rs` and `open/stepper.rs`.
+//!
+//! The folder has what it serves: the queues of requests and the batches that are made of them,
+//! what the owner queues, and the flushes that a mark follows.
+
+pub(crate) mod batch;
+pub(crate) mod batch_locks;
+pub(crate) mod flusher;
+pub(crate) mod item;
+pub(crate) mod queues;
+pub(crate) mod tagged;
+pub(crate) mod work;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,13 +19,12 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Operation, Vital};
 use ebof_idle::Yields;
 
-use crate::batch;
-use crate::flusher::end;
-use crate::queues::{NextBatch, RequestQueues};
-use crate::shared::{Message, Shared};
+use crate::event_loop::flusher::end;
+use crate::event_loop::queues::{NextBatch, RequestQueues};
+use crate::event_loop::work::{OwnerWork, WorkQueue};
 use crate::store::Store;
+use crate::thin::shared::{Message, Shared};
 use crate::thin::stopped;
-use crate::work::{OwnerWork, WorkQueue};
 
 /// How soon reclaiming freed extents is tried again, if a write waits for one.
 const RECLAIM_FOR_WRITE: Duration = Duration::from_millis(1);

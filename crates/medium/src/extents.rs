@@ -1,7 +1,9 @@
 //! The extents of a medium: which are free, which of those are zeroed, and how they become free
 //! again. An extent that may hold old bytes is zeroed, durably, before it is allocated; one that
-//! requests may still access is not free. No records are written here and no I/O is done: the store
-//! does both, in the order that is needed.
+//! requests may still access is not free. No records are written here: the store does that, in the
+//! order that is needed. The only I/O is that of `extents/zeroing.rs`, on a thread of its own.
+
+pub(crate) mod zeroing;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,9 +15,9 @@ use std::time::Duration;
 use ebof_backend::{Class, Error as DeviceError, Operation};
 use ebof_drive::allocator::Allocator;
 
-use crate::shared::{Epoch, Shared};
+use crate::extents::zeroing::ZeroRequest;
 use crate::thin::refused;
-use crate::zeroing::ZeroRequest;
+use crate::thin::shared::{Epoch, Shared};
 use crate::{Notice, Thin, VolumeId};
 
 /// Extents by which the high-water mark rises at least: each time costs a flush.

@@ -1,6 +1,11 @@
 //! Writes the journal and the checkpoints: what is appended where, what of it is durable, and what
-//! other threads see of that. They are read again in `recovery.rs`; what a checkpoint contains is
-//! decided in `order.rs`.
+//! other threads see of that. They are read again in `journal/recovery.rs`, and what is found there
+//! is in `journal/found.rs`. What a checkpoint contains is decided in `store/order.rs`, and what a
+//! record does when it is read again in `store/replay.rs`.
+
+pub(crate) mod found;
+pub(crate) mod recovery;
+pub(crate) mod sync_policy;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +16,7 @@ use ebof_drive::layout::{JOURNAL_BYTES, Layout};
 use ebof_drive::mark::{Flushed, Mark};
 
 use crate::disk::Disk;
-use crate::sync_policy::{Sync, SyncPolicy};
+use crate::journal::sync_policy::{Sync, SyncPolicy};
 use crate::{Error, Notice};
 
 /// Frames of a journal.

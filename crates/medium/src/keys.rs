@@ -3,6 +3,10 @@
 //! Both copies of the table are written, one after the other, before a change counts: a removed key
 //! is then nowhere on the medium, provided that the backing device overwrites in place. The rest of
 //! a longer table, or of the table of an earlier drive, is overwritten as well.
+//!
+//! What is done with the keys is in `keys/crypt.rs`.
+
+pub(crate) mod crypt;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +18,8 @@ use ebof_drive::keys::{KeyTable, TABLE_BYTES, WRAPPED_BYTES};
 use ebof_drive::layout::Layout;
 use zeroize::Zeroizing;
 
-use crate::crypt::{Cipher, KEY_BYTES};
 use crate::disk::Disk;
+use crate::keys::crypt::{Cipher, KEY_BYTES};
 use crate::{DriveKey, Error, OpenError, VolumeId};
 
 type Key = Zeroizing<[u8; KEY_BYTES]>;

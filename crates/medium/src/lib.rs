@@ -27,69 +27,36 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod bad_blocks;
-mod batch;
-mod batch_locks;
 mod blank;
-mod block_layout;
-mod checked;
-mod crypt;
-mod damage;
 mod disk;
 mod error;
 mod event_loop;
 mod extents;
-mod fault;
-mod find;
-mod flusher;
-mod flux;
-mod found;
-mod item;
-mod jobs;
 mod journal;
 mod keys;
-mod locks;
-mod medium;
 mod open;
 mod options;
-mod order;
-mod owner;
 mod pages;
-mod purge;
-mod queues;
-mod recovery;
-mod replay;
-mod retry;
-#[cfg(test)]
-mod room;
-mod settle;
-mod shared;
-mod stepper;
 mod store;
-mod sync_policy;
-mod tagged;
 mod tags;
 mod thin;
-mod threads;
-mod work;
-mod zeroing;
 
 use std::sync::Arc;
 
-pub use damage::{Content, Damage, Part, Proof};
+pub use disk::fault::BackingFault;
 use ebof_backend::{Device, IoFactory};
 use ebof_clock::Clock;
 pub use ebof_drive::{BlockFormat, VolumeId};
+pub use error::damage::{Content, Damage, Part, Proof};
 pub use error::{Error, OpenError};
-pub use fault::BackingFault;
-pub use jobs::{Job, Progress};
-pub use medium::{Capacity, Medium};
+pub use open::medium::{Capacity, Medium};
+pub use open::stepper::Stepper;
 pub use open::{Opened, open, open_stepped};
 pub use options::drive_key::DriveKey;
 pub use options::{Notice, Notify, Options};
-pub use purge::Purge;
-pub use stepper::Stepper;
 pub use store::Store;
+pub use store::jobs::{Job, Progress};
+pub use store::purge::Purge;
 pub use thin::{Run, Thin};
 
 /// Whether a device holds a drive, whole or damaged. Any other use of the device would destroy it.

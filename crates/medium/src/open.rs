@@ -1,17 +1,25 @@
 //! Opens a drive, on threads of its own or without any.
+//!
+//! The folder has what finds or makes the drive, what runs its threads or takes their place, and
+//! the handle that the owner gets.
+
+pub(crate) mod find;
+pub(crate) mod medium;
+pub(crate) mod stepper;
+pub(crate) mod threads;
 
 use std::sync::Arc;
 
 use ebof_backend::Device;
 
 use crate::disk::Disk;
-use crate::find::find;
-use crate::medium::Medium;
-use crate::shared::Shared;
-use crate::stepper::Stepper;
+use crate::event_loop::work::WorkQueue;
+use crate::open::find::find;
+use crate::open::medium::Medium;
+use crate::open::stepper::Stepper;
 use crate::store::Store;
-use crate::work::WorkQueue;
-use crate::{Damage, OpenError, Options, threads};
+use crate::thin::shared::Shared;
+use crate::{Damage, OpenError, Options};
 
 /// A medium that was opened.
 #[derive(Debug)]

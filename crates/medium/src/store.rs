@@ -1,4 +1,17 @@
 //! A drive's medium, as the drive's thread uses it: calls return when they are done.
+//!
+//! Puts the parts together: the order of writes among them, the replay of the journal into them,
+//! and the jobs that the drive's thread does with all of them in the background.
+
+pub(crate) mod jobs;
+mod order;
+pub(crate) mod owner;
+pub(crate) mod purge;
+pub(crate) mod replay;
+pub(crate) mod retry;
+#[cfg(test)]
+mod room;
+mod settle;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,20 +21,21 @@ use ebof_drive::BlockFormat;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
 use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 
-use crate::bad_blocks::BadBlocks;
 use crate::disk::Disk;
 use crate::extents::Extents;
-use crate::flux::Flux;
-use crate::found::Found;
-use crate::jobs::Jobs;
 use crate::journal::Journal;
+use crate::journal::found::Found;
+use crate::journal::recovery;
 use crate::keys::Keys;
-use crate::owner::OwnerState;
-use crate::replay::Replay;
-use crate::shared::{AwaitedBlocks, Shared};
+use crate::store::jobs::Jobs;
+use crate::store::owner::OwnerState;
+use crate::store::replay::Replay;
 use crate::tags::Tags;
+use crate::tags::flux::Flux;
+use crate::thin::bad_blocks::BadBlocks;
+use crate::thin::shared::{AwaitedBlocks, Shared};
 use crate::thin::{INDEX_MAX, ThinDevice};
-use crate::{Error, Job, OpenError, Options, Thin, VolumeId, recovery};
+use crate::{Error, Job, OpenError, Options, Thin, VolumeId};
 
 /// Namespaces on a medium at most.
 pub(crate) const NAMESPACES_MAX: usize = 4096;

@@ -3,8 +3,13 @@
 //!
 //! A page is written after the data of its blocks are durable, and is durable before a checkpoint
 //! makes the journal obsolete. So a block's data always match the tag on its page, or a later one
-//! in the journal; unless the journal says that it was in flux (`flux.rs`).
+//! in the journal; unless the journal says that it was in flux (`tags/flux.rs`).
+//!
+//! The pages in memory, which all threads use, are in `pages.rs`; when records are written and
+//! flushes end is decided in `store/settle.rs`.
 
+mod checked;
+pub(crate) mod flux;
 mod memory;
 mod reports;
 
@@ -21,7 +26,7 @@ use crate::blank::is_zero;
 use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::pages::{BYTES, Mask, Owner, Places};
-use crate::shared::Shared;
+use crate::thin::shared::Shared;
 use crate::{Error, Notice, Thin, VolumeId};
 
 use self::memory::Memory;

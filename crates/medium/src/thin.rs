@@ -1,5 +1,13 @@
 //! A thin namespace as a block device. Requests to allocated extents go straight to the backing
 //! device, on the caller's thread; the drive's thread does all others.
+//!
+//! The folder has what such a request needs: where the blocks are, which are locked and which are
+//! marked bad, and what the drive's thread shares with all others, for it has all namespaces.
+
+pub(crate) mod bad_blocks;
+pub(crate) mod block_layout;
+pub(crate) mod locks;
+pub(crate) mod shared;
 
 use std::fmt;
 use std::ops::Range;
@@ -13,11 +21,11 @@ use ebof_drive::BlockFormat;
 use ebof_drive::map::{ExtentMap, Mapping};
 
 use crate::VolumeId;
-use crate::bad_blocks::BadBlocks;
-use crate::block_layout::BlockLayout;
-use crate::crypt::{Cipher, Decrypt};
-use crate::locks::BlockLocks;
-use crate::shared::{ChainedHooks, DeferredRequest, Shared};
+use crate::keys::crypt::{Cipher, Decrypt};
+use crate::thin::bad_blocks::BadBlocks;
+use crate::thin::block_layout::BlockLayout;
+use crate::thin::locks::BlockLocks;
+use crate::thin::shared::{ChainedHooks, DeferredRequest, Shared};
 
 /// A thin namespace.
 pub struct Thin {

@@ -24,7 +24,6 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("ebof", (21, 7)),
     ("fabrics", (30, 15)),
     ("manage", (18, 9)),
-    ("medium", (46, 16)),
     ("nvme", (26, 6)),
     ("qualify", (15, 10)),
     ("simulation", (19, 8)),

@@ -9,9 +9,9 @@ use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Kind, Planned, Record, frames_max};
 use ebof_drive::layout::JOURNAL_BYTES;
 
+use crate::extents::zeroing::ZeroRequest;
 use crate::journal::Point;
-use crate::retry::RetryFaults;
-use crate::zeroing::ZeroRequest;
+use crate::store::retry::RetryFaults;
 use crate::{Error, Notice, Store, Thin, VolumeId};
 
 /// Bytes that are written to find out whether writing works again.

@@ -10,10 +10,10 @@ use ebof_drive::layout::Layout;
 use ebof_drive::tag::Tag;
 use proptest::prelude::*;
 
-use crate::damage::{Damage, Part};
 use crate::disk::Disk;
-use crate::found::{Found, Lost};
+use crate::error::damage::{Damage, Part};
 use crate::journal::Journal;
+use crate::journal::found::{Found, Lost};
 use crate::{OpenError, Options, Store, VolumeId};
 
 const BLOCK: usize = 4096;

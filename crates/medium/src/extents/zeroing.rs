@@ -7,8 +7,8 @@ use ebof_backend::{Class, Error, Operation};
 
 use crate::Options;
 use crate::disk::Disk;
-use crate::shared::{Message, Shared};
 use crate::thin::refused;
+use crate::thin::shared::{Message, Shared};
 
 /// Ranges that are zeroed at the same time. Few: on a file, later writes wait for them.
 const RANGES_AT_ONCE: usize = 4;

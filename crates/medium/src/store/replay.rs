@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use ebof_drive::frame::{PAGE_MASK_WORDS, Record};
 
-use crate::bad_blocks::BadBlocks;
 use crate::extents::Extents;
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::pages::Mask;
-use crate::shared::Shared;
 use crate::tags::Tags;
+use crate::thin::bad_blocks::BadBlocks;
+use crate::thin::shared::Shared;
 use crate::{Thin, VolumeId};
 
 /// Applies records one after the other, beginning with an empty medium.

@@ -3,7 +3,7 @@
 use ebof_drive::frame::Record;
 use ebof_drive::layout::Layout;
 
-use crate::damage::Damage;
+use crate::error::damage::Damage;
 use crate::journal::Journal;
 
 /// A drive that was found on a medium, or made there.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::Options;
 use crate::disk::Disk;
 use crate::journal::Point;
-use crate::shared::{DeferredRequest, Message, Shared};
+use crate::thin::shared::{DeferredRequest, Message, Shared};
 use crate::thin::stopped;
 
 /// Flushes the backing device for requests that need a mark afterwards.

@@ -14,12 +14,12 @@ use ebof_drive::layout::Layout;
 use ebof_drive::tag::Tag;
 use ebof_idle::Yields;
 
-use crate::fault::{FAILURES_MAX, Failure, failure};
-use crate::found::Lost;
+use crate::disk::fault::{FAILURES_MAX, Failure, failure};
+use crate::journal::found::Lost;
 use crate::journal::{Point, View};
-use crate::locks::Wanted;
 use crate::options::Notify;
 use crate::pages::Pages;
+use crate::thin::locks::Wanted;
 use crate::thin::{Refusal, refused, stopped};
 use crate::{Notice, Options, Thin, VolumeId};
 
@@ -33,7 +33,7 @@ pub(crate) struct DeferredRequest {
     pub(crate) reply: Reply,
     /// It found no space and is tried again until then.
     pub(crate) waits_until: Option<Instant>,
-    /// A flush that is to make tags durable, too, see `flux.rs`.
+    /// A flush that is to make tags durable, too, see `tags/flux.rs`.
     pub(crate) settles: Settles,
     /// Blocks that it waits for, because another thread had some of them.
     pub(crate) awaited: Option<AwaitedBlocks>,

@@ -6,12 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::Options;
+use crate::event_loop::flusher::Flusher;
+use crate::event_loop::work::WorkQueue;
 use crate::event_loop::{EventLoop, refuse_all};
-use crate::flusher::Flusher;
-use crate::shared::Shared;
+use crate::extents::zeroing::{ZeroRequest, Zeroing};
 use crate::store::Store;
-use crate::work::WorkQueue;
-use crate::zeroing::{ZeroRequest, Zeroing};
+use crate::thin::shared::Shared;
 
 /// Runs the work of a drive's threads on the caller's, see [`open_stepped`](crate::open_stepped).
 /// The owner calls [`turn`](Self::turn), [`flush`](Self::flush) and [`zero`](Self::zero) in any

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Store;
-use crate::shared::AwaitedBlocks;
+use crate::thin::shared::AwaitedBlocks;
 
 /// Background work in steps, between which requests are served.
 pub trait Job: Send {

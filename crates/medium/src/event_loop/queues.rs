@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use ebof_backend::{Error, Operation};
 
-use crate::shared::DeferredRequest;
+use crate::thin::shared::DeferredRequest;
 use crate::{Thin, VolumeId};
 
 /// Requests of a batch at most.

@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 
 use ebof_backend::Device;
 
-use crate::shared::Shared;
+use crate::event_loop::work::{OwnerWork, WorkQueue};
 use crate::thin::ThinDevice;
-use crate::work::{OwnerWork, WorkQueue};
+use crate::thin::shared::Shared;
 use crate::{Store, Thin, VolumeId};
 
 /// The handle of a drive's thread. When the last one is dropped, the drive is closed as by

@@ -7,13 +7,13 @@ use std::thread::{Builder, JoinHandle};
 
 use ebof_backend::{Device, Vital};
 
+use crate::event_loop::flusher::Flusher;
+use crate::event_loop::work::WorkQueue;
 use crate::event_loop::{EventLoop, refuse_all};
-use crate::flusher::Flusher;
-use crate::medium::Medium;
+use crate::extents::zeroing::Zeroing;
+use crate::open::medium::Medium;
 use crate::open::{Opened, Ready, ready};
-use crate::shared::Shared;
-use crate::work::WorkQueue;
-use crate::zeroing::Zeroing;
+use crate::thin::shared::Shared;
 use crate::{OpenError, Options};
 
 /// Starts the threads of a drive; the first opens the drive itself.
@@ -70,7 +70,7 @@ fn start_flusher(shared: &Arc<Shared>, options: &Options) -> io::Result<JoinHand
 fn start_zeroing(
     shared: &Arc<Shared>,
     options: &Options,
-    zero_requests: mpsc::Receiver<crate::zeroing::ZeroRequest>,
+    zero_requests: mpsc::Receiver<crate::extents::zeroing::ZeroRequest>,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let options = options.clone();

@@ -14,9 +14,9 @@ use ebof_drive::frame::{
 use ebof_drive::layout::Layout;
 use ebof_drive::mark::{Flushed, Mark};
 
-use crate::damage::{Content, Damage, Part, Proof};
 use crate::disk::Disk;
-use crate::found::{Found, Lost};
+use crate::error::damage::{Content, Damage, Part, Proof};
+use crate::journal::found::{Found, Lost};
 use crate::journal::{FRAMES, Journal};
 use crate::{OpenError, Options};
 

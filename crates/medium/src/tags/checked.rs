@@ -13,8 +13,8 @@ use ebof_drive::tag::Tag;
 
 use crate::Thin;
 use crate::pages::Places;
-use crate::shared::{Epoch, FailedWrite, LockedBlocks, Message};
 use crate::tags::{match_tag, places};
+use crate::thin::shared::{Epoch, FailedWrite, LockedBlocks, Message};
 
 /// Tags of blocks that lie side by side: mostly one.
 enum BlockTags {

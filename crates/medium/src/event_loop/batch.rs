@@ -14,15 +14,16 @@ use std::time::Duration;
 use ebof_backend::{Class, Completion, Error as DeviceError, Operation, Request};
 use ebof_drive::frame::Record;
 
-use crate::bad_blocks::BadBlocks;
-use crate::batch_locks::BatchLocks;
-use crate::item::{
+use crate::event_loop::batch_locks::BatchLocks;
+use crate::event_loop::item::{
     DeviceOperation, Item, WaitFor, buffer_of_mut, changed_ranges, gather, map_records, scatter, unmapped_extents,
 };
-use crate::queues::{LongRequest, RequestQueues};
-use crate::shared::{DeferredRequest, Settles};
+use crate::event_loop::queues::{LongRequest, RequestQueues};
+use crate::event_loop::tagged;
+use crate::thin::bad_blocks::BadBlocks;
+use crate::thin::shared::{DeferredRequest, Settles};
 use crate::thin::{refused, stopped};
-use crate::{Error, Notice, Store, Thin, VolumeId, tagged};
+use crate::{Error, Notice, Store, Thin, VolumeId};
 
 /// Requests that are done together.
 pub(crate) struct Batch<'a> {

@@ -4,7 +4,7 @@
 //! the tag is put into its page in memory. A crash at any point leaves a block with the data for
 //! the tag on its page, or for a later one in the journal, as long as the medium writes a block as
 //! a whole or not at all. Or, instead of the tag, the journal says that the block is in flux
-//! (`flux.rs`). Changes of the same blocks are done one after the other, in any order.
+//! (`tags/flux.rs`). Changes of the same blocks are done one after the other, in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,12 +14,12 @@ use ebof_backend::{Buffer, Class, Error as DeviceError, Operation, Segments};
 use ebof_drive::frame::{Kind, Planned, Record};
 use ebof_drive::tag::Tag;
 
-use crate::bad_blocks::BadBlocks as Ranges;
-use crate::batch::{Batch, JOURNAL_FAILED};
 use crate::disk::Disk;
-use crate::item::{Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records};
+use crate::event_loop::batch::{Batch, JOURNAL_FAILED};
+use crate::event_loop::item::{Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records};
 use crate::pages::{BYTES, Mask, Owner, Places, WriteMode};
 use crate::tags::{Tags, location, page, pages_of, places};
+use crate::thin::bad_blocks::BadBlocks as Ranges;
 use crate::{Store, Thin, VolumeId};
 
 /// Limits of what is read or written together: bytes of data, parts of requests, and blocks.

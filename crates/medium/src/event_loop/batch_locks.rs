@@ -1,14 +1,14 @@
 //! The blocks that the requests of a batch have locked. What locks are, and why the drive's thread
-//! needs any, is in `locks.rs`.
+//! needs any, is in `thin/locks.rs`.
 
 use std::sync::Arc;
 
 use ebof_backend::Operation;
 
 use crate::Thin;
-use crate::item::changed_ranges;
-use crate::locks::Wanted;
-use crate::shared::AwaitedBlocks;
+use crate::event_loop::item::changed_ranges;
+use crate::thin::locks::Wanted;
+use crate::thin::shared::AwaitedBlocks;
 
 /// Blocks that a batch has locked: no other thread reads or writes them meanwhile.
 #[derive(Default)]

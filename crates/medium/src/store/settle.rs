@@ -1,5 +1,5 @@
 //! Brings blocks into flux and out of it: which records are written, when flushes begin and end,
-//! and what becomes of tags if they fail. What is in flux, and why, is in `flux.rs`.
+//! and what becomes of tags if they fail. What is in flux, and why, is in `tags/flux.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::{Kind, Planned, Record};
 
-use crate::flux::{InFlux, mark, records};
 use crate::pages::{Mask, Places, Settled};
-use crate::shared::{DeferredRequest, FailedWrite, Settles};
+use crate::tags::flux::{InFlux, mark, records};
 use crate::tags::places;
+use crate::thin::shared::{DeferredRequest, FailedWrite, Settles};
 use crate::{Error, Store, Thin, VolumeId};
 
 /// How long blocks stay in flux if nobody flushes them.

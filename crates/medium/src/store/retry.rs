@@ -2,9 +2,9 @@
 //! owner.
 
 use crate::Notice;
-use crate::fault::BackingFault;
-use crate::jobs::{Job, Progress};
+use crate::disk::fault::BackingFault;
 use crate::store::Store;
+use crate::store::jobs::{Job, Progress};
 
 /// Pause between two tries. It is longer if a try takes long, so that a slowly dying medium takes
 /// at most one part in [`TIME_SHARE`] of the drive's thread.

@@ -1,13 +1,13 @@
 //! Finds the drive on a backing device, or makes one: superblocks, and what comes before the first
-//! checkpoint. How checkpoint and journal are read is in `recovery.rs`.
+//! checkpoint. How checkpoint and journal are read is in `journal/recovery.rs`.
 
 use ebof_drive::frame::{Checkpoint, Record};
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
 
 use crate::disk::Disk;
-use crate::found::Found;
 use crate::journal::Journal;
-use crate::recovery::existing;
+use crate::journal::found::Found;
+use crate::journal::recovery::existing;
 use crate::{Error, OpenError, Options, blank};
 
 /// Finds the drive on a medium, or makes it.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::shared::Shared;
 use crate::store::Store;
+use crate::thin::shared::Shared;
 
 /// Something that the drive's thread does between requests.
 pub(crate) enum OwnerWork {

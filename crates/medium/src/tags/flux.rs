@@ -16,7 +16,7 @@ use ebof_drive::tag::Tag;
 
 use crate::VolumeId;
 use crate::pages::{Mask, Settled};
-use crate::shared::DeferredRequest;
+use crate::thin::shared::DeferredRequest;
 
 /// The blocks in flux of all namespaces. Used by the drive's thread only.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Flux {
         self.namespaces.values().map(|namespace| namespace.pages.len()).sum()
     }
 
-    /// Keeps a flush that has to settle tags, until it can begin (`settle.rs`).
+    /// Keeps a flush that has to settle tags, until it can begin (`store/settle.rs`).
     pub(crate) fn push(&mut self, deferred: DeferredRequest) {
         self.waiting.push(deferred);
     }

@@ -6,10 +6,10 @@ use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series};
 use ebof_drive::layout::{EXTENTS_MAX, Layout};
 use ebof_drive::tag::Tag;
 
-use crate::bad_blocks::BadBlocks;
 use crate::pages::FLUX_PAGES_MAX;
 use crate::store::NAMESPACES_MAX;
 use crate::tags::{UNRESOLVED_MAX, UNWRITTEN_PAGES_MAX};
+use crate::thin::bad_blocks::BadBlocks;
 use crate::{BlockFormat, VolumeId};
 
 /// A checkpoint with as much of everything as there can be: extents of which no two are contiguous,
