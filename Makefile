@@ -44,8 +44,7 @@ test: ## everything: check, all tests, interoperation with Linux in virtual mach
 run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up; leaves target/quick/ebof and libebof_fio.so
 	@scripts/packages.sh demo
 	@$(MAKE) --no-print-directory page-if-npm
-	$(CARGO) build --profile quick --locked -p ebof
-	$(CARGO) rustc --profile quick --locked -p ebof-fio --lib --crate-type cdylib
+	$(CARGO) build --profile quick --locked -p ebof -p ebof-fio
 	@$(QUICK_BIN) demo $(ARGS)
 
 run-box: ## a demonstration: functions of a drive are given to ports, measured and moved while they are used; GUEST=1: measured in a virtual machine, too
