@@ -24,7 +24,9 @@ pub(crate) static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const ROUND: usize = 4000;
 
 /// The number of rounds without an allocation that is sufficient, and the number of rounds for it.
-/// Reused memory grows when a turn has more work than any before, which happens a few times only.
+/// Reused memory grows when a turn has more work than any before, which happens a few times only,
+/// and other threads take memory once a second (the sampler), which on a busy machine is in every
+/// second round. What a command takes is in each.
 const QUIET: usize = 3;
 const ROUNDS_MAX: usize = 25;
 
@@ -63,17 +65,21 @@ fn run<B: Buffer>(queue: &mut QueuePair<B>, buffers: &mut Vec<B>, corner: Corner
     }
 }
 
-/// Runs rounds until a few in a row did not allocate. Returns the allocations of the rounds.
+/// Runs rounds until a few did not allocate. Returns the allocations of the rounds.
 fn rounds<B: Buffer>(queue: &mut QueuePair<B>, corner: Corner, buffer: fn(usize) -> B) -> Vec<usize> {
     let mut buffers: Vec<B> = (0..corner.depth).map(|_| buffer(corner.bytes)).collect();
     let mut counts = Vec::with_capacity(ROUNDS_MAX);
-    while counts.len() < ROUNDS_MAX && (counts.len() < QUIET || counts[counts.len() - QUIET..].iter().any(|&n| n > 0)) {
+    while counts.len() < ROUNDS_MAX && !are_quiet(&counts) {
         let region = Region::new(ALLOCATOR);
         run(queue, &mut buffers, corner, ROUND * 4096 / corner.bytes.clamp(4096, 128 << 10));
         let change = region.change();
         counts.push(change.allocations + change.reallocations + change.deallocations);
     }
     counts
+}
+
+fn are_quiet(counts: &[usize]) -> bool {
+    counts.iter().filter(|count| **count == 0).count() >= QUIET
 }
 
 /// The corners whose allocations do not end.
@@ -90,7 +96,7 @@ fn loud_corners<B: Buffer>(
                 let corner = Corner { nsid, opcode, bytes, depth };
                 let counts = rounds(queue, corner, buffer);
                 println!("{corner:?}: {counts:?}");
-                if counts[counts.len() - QUIET..].iter().any(|&n| n > 0) {
+                if !are_quiet(&counts) {
                     loud.push(corner);
                 }
             }
