@@ -436,3 +436,20 @@ pub(crate) fn kind(found: FileType) -> &'static str {
         _ => "something else",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_as_soon_as_it_is_dropped() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(place.path()).unwrap();
+        // What a process has until its exec.
+        let inherited = directory._lock.try_clone().unwrap();
+        assert!(matches!(StateDirectory::open(place.path()), Err(StateError::InUse { .. })));
+        drop(directory);
+        StateDirectory::open(place.path()).unwrap();
+        drop(inherited);
+    }
+}
