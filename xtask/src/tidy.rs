@@ -61,7 +61,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     boundary::check(&tree, &mut violations);
     let graphs = modules::graphs(&tree);
     circles::check(&graphs, &mut violations);
-    rooms::check(&graphs, &mut violations);
+    rooms::check(&tree, &graphs, &mut violations);
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);
     logs::check(&tree, &mut violations);

@@ -22,6 +22,35 @@
 //!
 //! The target is not trusted: nothing that it sends can make the host panic, hang or allocate
 //! without bound.
+//!
+//! # Modules
+//!
+//! A folder imports from those on lower layers only. `cargo xtask tidy` compares this table with
+//! the code.
+//!
+//! | layer | folder | what is in it |
+//! |---|---|---|
+//! | 9 | `initiator/lib.rs` | what the crate offers |
+//! | 8 | `queues` | the queues of a controller for many threads, and for async runtimes |
+//! | 7 | `controller` | `Controller` and `Namespace`; the same without threads (`stepped`) |
+//! | 6 | `admin` | the background thread: Keep Alive, events, scans of the namespaces, aborts, reconnecting |
+//! | 6 | `queue` | `QueuePair`: a queue in the hands of one thread, which connects it anew; the delayed doorbell |
+//! | 5 | `connect` | from an address to a queue that takes commands; discovery |
+//! | 4 | `engine` | the outstanding commands of one connection, their deadlines |
+//! | 3 | `link` | a connection's bytes and work over each transport |
+//! | 3 | `shared` | what handles, queue pairs and background thread share: state, inbox, events, open namespaces, queue maps |
+//! | 2 | `command` | data and completions, slots, limits, retries, troubles |
+//! | 2 | `options` | how and as whom to connect: options, what users set of them, transports, the host's identity |
+//! | 1 | `error` | why a command failed, or a connection, in words and with what to do |
+//! | 1 | `wait` | clock, waiting, waking, locks |
+//!
+//! # Threads
+//!
+//! - One background thread per controller serves the Admin Queue and reconnects; there is none if
+//!   the host is stepped ([`stepped`], ADR 0040).
+//! - A [`QueuePair`] belongs to its caller's thread, which submits and polls.
+//! - [`Queues`] shares queue pairs between threads: each thread sends for itself, and one of those
+//!   that wait receives for all (`initiator/queues/shared_queue.rs`, ADR 0014).
 #![forbid(unsafe_code)]
 
 mod admin;

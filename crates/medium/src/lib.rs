@@ -25,6 +25,39 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Modules
+//!
+//! A folder imports from those on lower layers only. `cargo xtask tidy` compares this table with
+//! the code.
+//!
+//! | layer | folder | what is in it | and what is not |
+//! |---|---|---|---|
+//! | 9 | `medium/lib.rs` | what the crate offers | |
+//! | 8 | `open` | finding or making a drive; its threads, or the `Stepper` in their place; the handle, `Medium` | |
+//! | 7 | `event_loop` | what the drive's thread serves: queues, batches, deallocation, the owner's work; flushes with a mark | what is done without it: `thin`, `tags` |
+//! | 6 | `store` | `Store`: the order of writes, checkpoints, replay, what goes into flux and out of it; background jobs, purging, retries | what is written where: `journal` |
+//! | 5 | `extents` | which extents are free; draining and zeroing them | which of them a namespace has: `thin` |
+//! | 5 | `tags` | checksums and metadata of blocks, their recovery; blocks in flux; checked reads and writes | when tags are settled: `medium/store/settle.rs` |
+//! | 4 | `thin` | a namespace as a device: translation, locks, bad blocks; what threads share | |
+//! | 3 | `blank` | checks that a device holds nothing; overwriting | |
+//! | 3 | `journal` | the journal, its checkpoints and marks, and what recovery finds of them | encoding: `drive/frame.rs` |
+//! | 3 | `keys` | the keys of encrypted namespaces, and the cipher | |
+//! | 2 | `options` | how a drive is opened, and what its owner is told | |
+//! | 1 | `disk` | synchronous I/O on the backing device, and its faults | |
+//! | 1 | `error` | why something is refused; damage, where it is and how it is known | |
+//! | 1 | `pages` | pages of tags in memory | their I/O: `tags` |
+//!
+//! # Threads
+//!
+//! - The drive's thread (`EventLoop::serve`), asleep without work, executes what the drive's owner
+//!   asks for, writes the journal, allocates extents, and does background work in steps. Reads and
+//!   writes of allocated blocks bypass it: [`Thin`] translates them and they go to the caller's
+//!   `Io` (ADR 0018), unless blocks have metadata (ADR 0021), or checksums that are not in memory
+//!   or have to be in the journal first (ADR 0064).
+//! - A second thread does flushes that require a mark in the journal (ADR 0030), and a third one
+//!   zeroes deallocated extents (ADR 0025).
+//! - A [`Stepper`] does all of it in place of threads, when its caller says so (ADR 0038).
 #![forbid(unsafe_code)]
 
 mod blank;

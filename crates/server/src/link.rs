@@ -17,6 +17,30 @@
 //! | [`Link::has_completion_room`] | whether another completion would be taken |
 //! | [`Link::charge`], [`Link::has_share`] | its share of the reactor's turn |
 //! | [`Link::open`], [`Link::drain`], [`Link::has_ended`], [`Link::peer`] | how far it is, and whose it is |
+//!
+//! # The transports
+//!
+//! - **NVMe/TCP** (`server/link/tcp.rs`): one system call reads everything that the socket holds,
+//!   `Connection::poll_event` (`tcp/controller.rs`) decodes it, `Connection::send_data` and
+//!   `Connection::send_response` encode the PDUs, and `Outbox::flush` (`server/link/outbox.rs`)
+//!   sends them with one gathered call.
+//! - **NVMe/RDMA** (`server/link/rdma.rs`): a capsule is in a receive of the queue pair, and
+//!   `Connection::receive` (`rdma/controller.rs`) decodes it there. The adapter moves data between
+//!   the host's memory and buffers that the queue pair holds meanwhile (`verbs/queue_pair.rs`): by
+//!   RDMA READs before the device has them, by an RDMA WRITE in front of the response. What is
+//!   posted is begun in small batches, so that adapter and thread work at the same time
+//!   (`FLUSH_AT`, ADR 0051).
+//! - **Direct ports** (vfio-user): a virtual machine's queues are in its memory
+//!   (`server/link/ring.rs`), and devices transfer data into and out of that memory
+//!   ([`Link::map`]). Its registers and interrupts are in `server/direct.rs`, the client's socket
+//!   in `server/reactor/direct.rs`. What its memory costs is charged to the function: bytes in
+//!   `server/direct/footing.rs`, time in `server/reactor/direct/stalls.rs` (ADR 0060).
+//! - **In memory** (`server/link/loopback.rs`): whole commands and completions are passed on. The
+//!   queue returns completions without SQHD, which the link adds (`server/link/message_queue.rs`).
+//!
+//! Drives in memory take a shorter path over all of them: `Commands::read_resident`
+//! (`server/commands/resident.rs`) completes the command immediately, and the bytes are sent
+//! directly from the drive, under the lock of their chunk (`Resident::lend`).
 
 mod any;
 mod end;

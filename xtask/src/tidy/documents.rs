@@ -1,5 +1,6 @@
-//! Documents against the tree: names and paths in ARCHITECTURE.md, the tests that SPECIFICATION.md
-//! names, links between Markdown files, the index of ADRs.
+//! Documents against the tree: names and paths in documents and in the documentation of modules,
+//! the tests that SPECIFICATION.md names, links between Markdown files, the indexes of documents
+//! and of ADRs.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,16 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const SPECIFICATION: &str = "SPECIFICATION.md";
 const INDEX: &str = "docs/adr/README.md";
 
+/// The index of all documents.
+const DOCUMENTS: &str = "docs/README.md";
+
+/// Documents that name files and items of the code.
+const NAMING: &[&str] = &[ARCHITECTURE, "docs/transports.md"];
+
+/// The most lines of ARCHITECTURE.md: one page. What is longer belongs to the documentation of
+/// modules.
+const ARCHITECTURE_LINES_MAX: usize = 180;
+
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md")) {
         links(tree, path, text, violations);
@@ -17,6 +28,7 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     names(tree, violations);
     guards(tree, violations);
     adrs(tree, violations);
+    index(tree, violations);
 }
 
 /// The fenced block of a Markdown text that is marked with `kind`: the line of its fence (from 1),
@@ -60,29 +72,69 @@ fn resolve(directory: &str, file: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Every path and every `Type::member` of ARCHITECTURE.md exists.
+/// Every path and every `Type::member` exists that ARCHITECTURE.md and documents like it name, or
+/// the documentation of a module.
 fn names(tree: &Tree, violations: &mut Vec<Violation>) {
-    let Some(text) = tree.text(ARCHITECTURE) else {
-        violations.push(Violation::new(ARCHITECTURE, 0, "is missing"));
-        return;
-    };
-    for (index, line) in text.lines().enumerate() {
-        let is_part = |character: char| character.is_alphanumeric() || "_:/.-".contains(character);
-        let words = line.split(|character| !is_part(character)).map(|word| word.trim_matches(['.', ':', '-']));
-        for word in words {
-            let missing = if word.contains("://") {
-                continue;
-            } else if word.contains("::") {
-                !has_item(tree, word)
-            } else if looks_like_path(word) {
-                !has_path(tree, word)
-            } else {
-                continue;
-            };
-            if missing {
-                violations.push(Violation::new(ARCHITECTURE, index + 1, format!("{word} does not exist")));
+    match tree.text(ARCHITECTURE).map(|text| text.lines().count()) {
+        None => violations.push(Violation::new(ARCHITECTURE, 0, "is missing")),
+        Some(lines) if lines > ARCHITECTURE_LINES_MAX => {
+            let message = format!("has {lines} lines, the limit is {ARCHITECTURE_LINES_MAX}: it is one page");
+            violations.push(Violation::new(ARCHITECTURE, 0, message));
+        }
+        Some(_) => {}
+    }
+    for document in NAMING {
+        for (index, line) in tree.text(document).unwrap_or_default().lines().enumerate() {
+            for word in without_targets(line).flat_map(words).filter(|word| is_missing(tree, "", word)) {
+                violations.push(Violation::new(document, index + 1, format!("{word} does not exist")));
             }
         }
+    }
+    for (path, source) in tree.rust() {
+        let Some((root, _)) = path.split_once("/src/").filter(|(root, _)| root.starts_with("crates/")) else {
+            continue;
+        };
+        let lines = source.comments().filter_map(|(line, comment)| Some((line, comment.strip_prefix("//!")?)));
+        let mut is_example = false;
+        for (line, text) in lines {
+            if text.trim_start().starts_with("```") {
+                is_example = !is_example;
+            }
+            // Links are rustdoc's.
+            let is_named = |word: &&str| word.contains('/') || text.contains(&format!("`{word}`"));
+            let is_linked = |word: &&str| text.contains(&format!("[`{word}`]"));
+            let named = words(text).filter(|word| !is_example && is_named(word) && !is_linked(word));
+            for word in named.filter(|word| is_missing(tree, root, word)) {
+                violations.push(Violation::new(path, line, format!("{word} does not exist")));
+            }
+        }
+    }
+}
+
+/// The parts of a line between the targets of its links.
+fn without_targets(line: &str) -> impl Iterator<Item = &str> {
+    let mut parts = line.split("](");
+    let first = parts.next();
+    first.into_iter().chain(parts.filter_map(|part| Some(part.split_once(')')?.1)))
+}
+
+/// What could be names of files and items in a line.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let is_part = |character: char| character.is_alphanumeric() || "_:/.-".contains(character);
+    line.split(move |character| !is_part(character)).map(|word| word.trim_matches(['.', ':', '-']))
+}
+
+/// Whether `word` is the name of a file or an item that does not exist. `root` is the crate that
+/// the name is used in; empty outside of crates.
+fn is_missing(tree: &Tree, root: &str, word: &str) -> bool {
+    if word.contains("://") {
+        false
+    } else if word.contains("::") {
+        let of_type = word.split("::").count() == 2 && word.starts_with(char::is_uppercase);
+        (root.is_empty() || of_type) && !has_item(tree, word)
+    } else {
+        let is_path = looks_like_path(word) && (root.is_empty() || word.contains('/') && word.ends_with(".rs"));
+        is_path && !has_path(tree, word) && !tree.exists(&format!("{root}/src/{word}"))
     }
 }
 
@@ -91,10 +143,12 @@ fn looks_like_path(word: &str) -> bool {
     known || [".rs", ".md", ".toml", ".sh"].iter().any(|end| word.ends_with(end))
 }
 
-/// A path from the root, or a crate's file without `crates/` and `src/`: `tcp/controller.rs`.
+/// A path from the root, or a crate's file without `crates/` and `src/`: `tcp/controller.rs`,
+/// `server/tests/it/main.rs`.
 fn has_path(tree: &Tree, path: &str) -> bool {
-    let of_crate = path.split_once('/').map(|(name, file)| format!("crates/{name}/src/{file}"));
-    tree.exists(path) || of_crate.is_some_and(|path| tree.exists(&path))
+    let of_crate = path.split_once('/');
+    let is_source = |(name, file): (&str, &str)| tree.exists(&format!("crates/{name}/src/{file}"));
+    tree.exists(path) || of_crate.is_some_and(is_source) || tree.exists(&format!("crates/{path}"))
 }
 
 /// `Type::member`, or `module::function`.
@@ -155,6 +209,21 @@ fn adrs(tree: &Tree, violations: &mut Vec<Violation>) {
     }
 }
 
+/// Every document is in the index of documents: those of `docs` and of the root.
+fn index(tree: &Tree, violations: &mut Vec<Violation>) {
+    let Some(text) = tree.text(DOCUMENTS) else { return };
+    for (path, _) in tree.texts().filter(|(path, _)| path.ends_with(".md") && *path != DOCUMENTS) {
+        let link = match path.strip_prefix("docs/") {
+            Some(name) if !name.contains('/') => format!("]({name})"),
+            None if !path.contains('/') => format!("](../{path})"),
+            _ => continue,
+        };
+        if !text.contains(&link) {
+            violations.push(Violation::new(DOCUMENTS, 0, format!("{path} is not listed")));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tree;
@@ -177,6 +246,33 @@ mod tests {
             let text = format!("`{name}`\n");
             assert_eq!(broken(&[QUEUE, (ARCHITECTURE, &text)]), [format!("{name} does not exist")]);
         }
+    }
+
+    #[test]
+    fn names_in_the_documentation_of_modules_exist() {
+        let lib = |text: &str| format!("//! {text}\n//! ```\n//! gone/x.rs `Gone::f`\n//! ```\nmod queue;\n");
+        let found = |text: &str| broken(&[QUEUE, (ARCHITECTURE, "A\n"), ("crates/fabrics/src/lib.rs", &lib(text))]);
+        for good in ["`Queue::submit` in `fabrics/queue.rs`", "queue.rs", "[`Gone::f`]", "Gone::f"] {
+            assert_eq!(found(good), Vec::<String>::new(), "{good}");
+        }
+        assert_eq!(found("`Queue::gone`"), ["Queue::gone does not exist"]);
+        assert_eq!(found("`fabrics/gone.rs`"), ["fabrics/gone.rs does not exist"]);
+    }
+
+    #[test]
+    fn the_architecture_is_one_page() {
+        let long = "A\n".repeat(ARCHITECTURE_LINES_MAX + 1);
+        assert_eq!(broken(&[(ARCHITECTURE, &long[2..])]), Vec::<String>::new());
+        assert_eq!(broken(&[(ARCHITECTURE, &long)]).len(), 1);
+    }
+
+    #[test]
+    fn every_document_is_in_the_index() {
+        let files =
+            |index| [(ARCHITECTURE, "A\n"), (DOCUMENTS, index), ("docs/a.md", "A\n"), ("crates/x/README.md", "R\n")];
+        assert_eq!(broken(&files("[a](a.md) [b](../ARCHITECTURE.md)\n")), Vec::<String>::new());
+        assert_eq!(broken(&files("[b](../ARCHITECTURE.md)\n")), ["docs/a.md is not listed"]);
+        assert_eq!(broken(&files("[a](a.md)\n")), ["ARCHITECTURE.md is not listed"]);
     }
 
     #[test]

@@ -1,21 +1,29 @@
-//! Rooms and floors: how many modules a crate has at its top, and over how many of them its imports
-//! climb from one that needs no other to the root, which is a room and a floor, too. Who looks for
-//! a thing chooses between rooms, and climbs floors. Folders within a folder are not counted, nor
-//! are methods that one module has of another's type.
+//! Modules and layers: how many modules a crate has at its top, and in how many layers they are by
+//! their imports, from those that import no other to the root, which is a module and a layer, too.
+//! Folders within a folder are not counted, nor are methods that one module has of another's type.
+//!
+//! A table of folders with their layers in the documentation of a crate is compared with the code.
 
 use std::collections::BTreeMap;
 
 use super::Violation;
 use super::modules::{Graph, reach};
+use super::tree::Tree;
 
-/// Rooms of a crate.
-const ROOMS_MAX: usize = 14;
+/// Modules of a crate.
+const MODULES_MAX: usize = 14;
 
-/// Floors of a crate. Modules that need each other are on one.
-const FLOORS_MAX: usize = 9;
+/// Layers of a crate. Modules that need each other are in one.
+const LAYERS_MAX: usize = 9;
 
-/// Crates with more that are not in order yet, with their rooms and floors. They get no more; with
-/// fewer, they are listed with those.
+/// The head of a table of folders in the documentation of a crate.
+const TABLE: &str = "| layer | folder |";
+
+/// Crates that have such a table.
+const TABLED: &[&str] = &["initiator", "medium", "server"];
+
+/// Crates with more that are not in order yet, with their modules and layers. They get no more;
+/// with fewer, they are listed with those.
 const EXCEPTIONS: &[(&str, Size)] = &[
     ("backend", (30, 13)),
     ("bench", (16, 7)),
@@ -30,11 +38,43 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("verbs", (20, 8)),
 ];
 
-/// Rooms and floors.
+/// Modules and layers.
 type Size = (usize, usize);
 
-pub(crate) fn check(graphs: &BTreeMap<String, Graph>, violations: &mut Vec<Violation>) {
+pub(crate) fn check(tree: &Tree, graphs: &BTreeMap<String, Graph>, violations: &mut Vec<Violation>) {
     check_with(EXCEPTIONS, graphs, violations);
+    for (name, graph) in graphs {
+        table(tree, name, graph, TABLED.contains(&name.as_str()), violations);
+    }
+}
+
+/// The table of a crate's folders says in which layer each of its modules is.
+fn table(tree: &Tree, name: &str, graph: &Graph, is_demanded: bool, violations: &mut Vec<Violation>) {
+    let path = format!("crates/{name}/src/lib.rs");
+    let lines: Vec<(usize, &str)> = tree.rust_file(&path).map(|source| source.comments().collect()).unwrap_or_default();
+    let rows = lines.iter().skip_while(|(_, line)| !line.contains(TABLE));
+    let rows: Vec<_> = rows.skip(2).take_while(|(_, line)| line.starts_with("//! |")).collect();
+    if rows.is_empty() && !is_demanded {
+        return;
+    }
+    let mut real = layers(graph);
+    let root = real.values().max().copied().unwrap_or_default() + 1;
+    real.insert("lib.rs", root);
+    for (line, row) in rows {
+        let mut cells = row.split('|').skip(1).map(str::trim);
+        let layer = cells.next().unwrap_or_default();
+        let folder = cells.next().unwrap_or_default().trim_matches('`');
+        let folder = folder.strip_prefix(name).and_then(|rest| rest.strip_prefix('/')).unwrap_or(folder);
+        let message = match real.remove(folder) {
+            Some(found) if found.to_string() == layer => continue,
+            Some(found) => format!("{folder} is in layer {found}"),
+            None => format!("there is no other module {folder}"),
+        };
+        violations.push(Violation::new(&path, *line, message));
+    }
+    for module in real.keys() {
+        violations.push(Violation::new(&path, 0, format!("{module} is not in the table of folders (`{TABLE}`)")));
+    }
 }
 
 fn check_with(exceptions: &[(&str, Size)], graphs: &BTreeMap<String, Graph>, violations: &mut Vec<Violation>) {
@@ -42,25 +82,25 @@ fn check_with(exceptions: &[(&str, Size)], graphs: &BTreeMap<String, Graph>, vio
         violations.push(Violation::new(&format!("crates/{name}/src"), 0, message));
     };
     for (name, graph) in graphs {
-        let (rooms, floors) = size(graph);
-        let is_in_order = rooms <= ROOMS_MAX && floors <= FLOORS_MAX;
+        let (modules, layers) = size(graph);
+        let is_in_order = modules <= MODULES_MAX && layers <= LAYERS_MAX;
         let listed = exceptions.iter().find(|(listed, _)| listed == name).map(|(_, size)| *size);
         match listed {
             None if is_in_order => {}
             None => broken(
                 name,
                 format!(
-                    "{rooms} files and folders on {floors} floors, the limits are {ROOMS_MAX} and {FLOORS_MAX}: put those \
-                     that belong together into a folder with one face"
+                    "{modules} modules in {layers} layers, the limits are {MODULES_MAX} and {LAYERS_MAX}: put those that \
+                     belong together into a folder with one interface"
                 ),
             ),
             Some(_) if is_in_order => broken(name, "is in order, and still an exception in rooms.rs".to_owned()),
-            Some(listed) if listed == (rooms, floors) => {}
-            Some((rooms_before, floors_before)) => broken(
+            Some(listed) if listed == (modules, layers) => {}
+            Some((modules_before, layers_before)) => broken(
                 name,
                 format!(
-                    "{rooms} files and folders on {floors} floors, {rooms_before} on {floors_before} in rooms.rs: with fewer, \
-                     list those; more are not allowed"
+                    "{modules} modules in {layers} layers, {modules_before} in {layers_before} in rooms.rs: with fewer, list \
+                     those; more are not allowed"
                 ),
             ),
         }
@@ -70,19 +110,24 @@ fn check_with(exceptions: &[(&str, Size)], graphs: &BTreeMap<String, Graph>, vio
     }
 }
 
-/// The rooms of a crate, and its floors.
+/// The number of a crate's modules, and of their layers, both with the root.
 fn size(graph: &Graph) -> Size {
+    (graph.len() + 1, layers(graph).into_values().max().unwrap_or_default() + 1)
+}
+
+/// The layer of each module, from 1.
+fn layers(graph: &Graph) -> BTreeMap<&str, usize> {
     let mut reached: Vec<_> = graph.keys().map(|module| (module.as_str(), reach(graph, module))).collect();
     // A module reaches more than each that it needs, unless that needs it, too.
     reached.sort_by_key(|(_, needs)| needs.len());
-    let mut floors: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut layers: BTreeMap<&str, usize> = BTreeMap::new();
     for (module, needs) in &reached {
         let is_of_circle = |other: &str| reach(graph, other).contains(module);
-        let below = needs.iter().filter(|other| !is_of_circle(other)).filter_map(|other| floors.get(other));
-        let floor = below.max().copied().unwrap_or_default() + 1;
-        floors.insert(module, floor);
+        let below = needs.iter().filter(|other| !is_of_circle(other)).filter_map(|other| layers.get(other));
+        let layer = below.max().copied().unwrap_or_default() + 1;
+        layers.insert(module, layer);
     }
-    (graph.len() + 1, floors.into_values().max().unwrap_or_default() + 1)
+    layers
 }
 
 #[cfg(test)]
@@ -97,11 +142,11 @@ mod tests {
         modules.iter().map(named).collect()
     }
 
-    /// `rooms` modules, of which the first `floors` stand on each other.
-    fn tower(rooms: usize, floors: usize) -> Graph {
+    /// `modules` modules, of which the first `layers` need each the one before.
+    fn tower(modules: usize, layers: usize) -> Graph {
         let name = |at: usize| format!("m{at:02}");
-        let needs = |at: usize| (at > 0 && at < floors).then(|| name(at - 1)).into_iter().collect();
-        (0..rooms).map(|at| (name(at), needs(at))).collect()
+        let needs = |at: usize| (at > 0 && at < layers).then(|| name(at - 1)).into_iter().collect();
+        (0..modules).map(|at| (name(at), needs(at))).collect()
     }
 
     fn broken(exceptions: &[(&str, Size)], graph: Graph) -> Vec<String> {
@@ -111,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn floors_are_counted_over_the_longest_way_and_a_circle_is_on_one() {
+    fn layers_are_counted_over_the_longest_way_and_a_circle_is_in_one() {
         assert_eq!(size(&Graph::new()), (1, 1));
         assert_eq!(size(&graph(&[("a", &[]), ("b", &[])])), (3, 2));
         // By name, the highest comes first.
@@ -120,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_has_a_limit_of_rooms_and_of_floors() {
+    fn a_crate_has_a_limit_of_modules_and_of_layers() {
         assert!(broken(&[], tower(13, 8)).is_empty());
-        let [rooms] = &broken(&[], tower(14, 8))[..] else { panic!("one rule is broken") };
-        assert!(rooms.starts_with("crates/x/src: 15 files and folders on 9 floors"), "{rooms}");
-        let [floors] = &broken(&[], tower(13, 9))[..] else { panic!("one rule is broken") };
-        assert!(floors.starts_with("crates/x/src: 14 files and folders on 10 floors"), "{floors}");
+        let [modules] = &broken(&[], tower(14, 8))[..] else { panic!("one rule is broken") };
+        assert!(modules.starts_with("crates/x/src: 15 modules in 9 layers"), "{modules}");
+        let [layers] = &broken(&[], tower(13, 9))[..] else { panic!("one rule is broken") };
+        assert!(layers.starts_with("crates/x/src: 14 modules in 10 layers"), "{layers}");
     }
 
     #[test]
@@ -141,5 +186,25 @@ mod tests {
             broken(&[("y", (20, 10))], tower(1, 1)),
             ["crates/y/src: is gone, and still an exception in rooms.rs"]
         );
+    }
+
+    #[test]
+    fn a_table_of_folders_says_what_the_imports_say() {
+        let found = |rows: &str| {
+            let mut tree = Tree::default();
+            tree.add(
+                "crates/x/src/lib.rs",
+                &format!("//! X.\n//!\n//! | layer | folder | |\n//! |---|---|---|\n{rows}"),
+            );
+            let mut violations = Vec::new();
+            table(&tree, "x", &graph(&[("a", &["b"]), ("b", &[])]), true, &mut violations);
+            violations.into_iter().map(|violation| violation.message).collect::<Vec<_>>()
+        };
+        let good = "//! | 3 | `x/lib.rs` | |\n//! | 2 | `a` | |\n//! | 1 | `b` | |\n";
+        assert_eq!(found(good), Vec::<String>::new());
+        assert_eq!(found(&good.replace("| 2 |", "| 1 |")), ["a is in layer 2"]);
+        assert_eq!(found(&format!("{good}//! | 1 | `c` | |\n")), ["there is no other module c"]);
+        assert_eq!(found("//! | 3 | `x/lib.rs` | |\n//! | 2 | `a` | |\n").len(), 1);
+        assert_eq!(found("").len(), 3);
     }
 }
