@@ -14,6 +14,10 @@
 # ignores, are counted where the virtual machines run them. The durations of parts, programs,
 # scenarios and of the slowest tests are printed. The last line is "N passed, M failed, K skipped";
 # the status is 0 if nothing failed.
+#
+# Some parts of `all` run in the background (lane): what waits for one program or one processor runs
+# beside others, at a priority that leaves the processors to those that have little time. What they
+# say is printed in its place.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -41,17 +45,21 @@ elsewhere='^test .* \.\.\. ignored, needs an RDMA device: tests.vm'
 # timeout gives each command a process group of its own, which a terminal's Ctrl-C does not reach:
 # stop it here.
 running=()
-declare -A background=() # by part: processes that run beside other parts
+declare -A lanes=() # by part: the process that runs it beside other parts
 stop() {
-  ((!${#running[@]} + ${#background[@]})) || kill -TERM "${running[@]}" "${background[@]}" 2>/dev/null
+  kill -TERM "${running[@]}" "${lanes[@]}" 2>/dev/null
   wait
   say "interrupted by SIG$1"
   exit 130
 }
-for signal in INT TERM HUP; do
-  # shellcheck disable=SC2064 # the value of now is meant
-  trap "stop $signal" $signal
-done
+catch_signals() {
+  local signal
+  for signal in INT TERM HUP; do
+    # shellcheck disable=SC2064 # the value of now is meant
+    trap "stop $signal" $signal
+  done
+}
+catch_signals
 
 # limited LOG SECONDS FILTER COMMAND...: runs a command with a time limit; its output goes to LOG,
 # and through FILTER to standard output. A file instead of a pipe: processes that the command left
@@ -74,20 +82,97 @@ limited() {
   return "$status"
 }
 
-# start_background PART SECONDS COMMAND...: starts a command, for wait_background.
-start_background() {
-  timeout --kill-after=30 "$2" "${@:3}" >"$logs/$1.log" 2>&1 </dev/null &
-  background[$1]=$!
+# lane NICE PART...: runs these parts one after the other in the background, at this priority
+# (19 is the lowest), each with its output in PART.out. join waits for a part.
+lane() {
+  local nice=$1 part chosen=()
+  shift
+  for part; do
+    if wanted "$part"; then chosen+=("$part"); fi
+  done
+  ((${#chosen[@]})) || return 0
+  for part in "${chosen[@]}"; do
+    rm -f "$logs/$part.over"
+    : >"$logs/$part.out"
+  done
+  run_lane "$nice" "${chosen[@]}" &
+  for part in "${chosen[@]}"; do lanes[$part]=$!; done
 }
-# wait_background PART: waits for its end, and returns its status.
-wait_background() {
-  local status=0
-  running=("${background[$1]}")
-  unset "background[$1]"
-  wait "${running[0]}" || status=$?
-  running=()
-  return "$status"
+# run_lane NICE PART...: in a process of its own, which leaves the counts, the durations and the
+# failures of each part in PART.over.
+run_lane() {
+  local nice=$1 part
+  shift
+  running=() lanes=()
+  catch_signals
+  renice -n "$nice" -p "$BASHPID" >/dev/null
+  for part; do
+    passed=0 failed=0 skipped=0 failures=()
+    measure "$part" >"$logs/$part.out" 2>&1
+    [[ $part != release ]] || release_failed=$failed
+    printf '%s\n' "$passed $failed $skipped $measured" "${failures[@]}" >"$logs/$part.over.new"
+    mv "$logs/$part.over.new" "$logs/$part.over"
+  done
 }
+# measure PART: runs it; its duration and processor time are in $measured.
+measure() {
+  local start=$EPOCHSECONDS used
+  processor_time
+  used=$processor_seconds
+  "part_$1"
+  processor_time
+  measured="$((EPOCHSECONDS - start)) $((processor_seconds - used))"
+}
+# processor_time: what the processes that have ended took, in $processor_seconds. In a substitution
+# the shell's times would be those of another process.
+processor_time() {
+  local user system
+  times >"$logs/times.$BASHPID"
+  { read -r _; read -r user system; } <"$logs/times.$BASHPID"
+  rm "$logs/times.$BASHPID"
+  user=${user%[.,]*} system=${system%[.,]*}
+  processor_seconds=$((${user%m*} * 60 + ${user#*m} + ${system%m*} * 60 + ${system#*m}))
+}
+# join PART: prints what a part of a lane says, until it has ended, and counts it.
+join() {
+  local out=$logs/$1.out over=$logs/$1.over lines shown=0 ended='' result=() p f k duration processor
+  while [[ ! $ended ]]; do
+    # A lane that has ended leaves all that there will be.
+    if [[ -e $over ]] || ! kill -0 "${lanes[$1]}" 2>/dev/null; then ended=yes; fi
+    lines=$(wc -l <"$out")
+    ((lines == shown)) || sed -n "$((shown + 1)),${lines}p" "$out"
+    shown=$lines
+    [[ $ended ]] || sleep 0.3
+  done
+  unset "lanes[$1]"
+  if [[ ! -e $over ]]; then
+    heading "$1" "in the background"
+    say "   FAILED: it did not finish"
+    count 0 1 0
+    failures+=("$1")
+    return
+  fi
+  mapfile -t result <"$over"
+  read -r p f k duration processor <<<"${result[0]}"
+  count "$p" "$f" "$k"
+  failures+=("${result[@]:1}")
+  timed "$1" "$duration" "$processor" ", beside others"
+  [[ $1 != release ]] || release_failed=$f
+}
+# run PART: here, unless it runs in a lane.
+run() {
+  wanted "$1" || return 0
+  if [[ -n ${lanes[$1]:-} ]]; then
+    join "$1"
+  else
+    measure "$1"
+    # shellcheck disable=SC2086 # two numbers
+    timed "$1" $measured ''
+  fi
+}
+times=()
+timed() { times+=("$(printf '%-12s %4d s, %4d s of a processor%s' "$@")"); }
+wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }
 
 quiet() { cat >/dev/null; }
 # awk rules for the output of cargo test: set `name` to the test program that begins. Cargo names
@@ -134,11 +219,20 @@ failures() {
     /^thread .* panicked at / { name_of = $2; gsub(/\047/, "", name_of); sub(/^.* panicked at /, ""); place[name_of] = $0 }
     END { for (i = 1; i <= n; i++) print program[i] " " failed[i] (failed[i] in place ? " at " place[failed[i]] : "") }' "$1"
 }
-# Prints the slowest tests in a log of cargo test.
-slowest() {
+# The durations of tests in a log: of cargo test, of the page, of scenarios, and of those with
+# virtual machines, "SECONDS s  NAME".
+durations() {
   awk "$programs"'
-    /^test .* \.\.\. .*<[0-9.]+s>$/ { seconds = $NF; gsub(/[<>s]/, "", seconds); print seconds " s  " name " " $2 }' "$1" |
-    sort -rn | head -n 10 | sed 's/^/   slowest: /'
+    /^test .* \.\.\. .*<[0-9.]+s>$/ { seconds = $NF; gsub(/[<>s]/, "", seconds); print seconds " s  " name " " $2 }
+    /^ok .* \([0-9.]+ s\)$/ { seconds = $(NF - 1); sub(/^\(/, "", seconds); sub(/^ok +/, ""); sub(/ \([0-9.]+ s\)$/, ""); print seconds " s  page: " $0 }
+    /^== .*, [0-9.]+ s$/ { sub(/,$/, "", $2); print $3 " s  docs/scenarios: " $2 }
+    / passed, .* skipped in [0-9]+ s$/ { print $(NF - 1) " s  tests/vm: " $1 }' "$1"
+}
+# slowest WORD LOG...: prints the slowest tests in these logs.
+slowest() {
+  local word=$1 log
+  shift
+  for log; do [[ ! -e $log ]] || durations "$log"; done | sort -rn | head -n 10 | sed "s/^/   $word/"
 }
 # The filter for virtual machines: everything, indented.
 indented() { sed -u 's/^/   /'; }
@@ -210,7 +304,7 @@ cargo_tests() {
   if ((status != 0 && counts[1] == 0)); then counts[1]=1; fi
   count "${counts[@]}"
   reasons "$log"
-  slowest "$log"
+  slowest 'slowest: ' "$log"
   if ((status != 0)); then
     # Failures and compiler errors; the end of the log if there are none.
     awk '
@@ -272,7 +366,7 @@ part_deny() {
 }
 part_instructions() {
   local log=$logs/instructions.log
-  static instructions 900 "xtask instructions: instructions per command against the baseline" "${xtask[@]}" instructions
+  static instructions 1800 "xtask instructions: instructions per command against the baseline" "${xtask[@]}" instructions
   # Without valgrind, or with another compiler, it says what was skipped.
   if grep -q '^SKIPPED' "$log"; then
     say "   skipped: $(sed -n 's/^SKIPPED: *//p' "$log")"
@@ -283,37 +377,38 @@ part_unit() { cargo_tests unit 900 "unit tests" --workspace --lib --bins; }
 part_doc() {
   # Links to private items are for readers of the source. The program's help texts are not
   # documentation in this sense.
-  static doc 600 "cargo doc, warnings denied" \
+  static doc 1800 "cargo doc, warnings denied" \
     env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --lib
 }
-# Tests have state directories of their own: what is served here is not theirs to change.
 part_tests() {
+  on_its_own_state cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" \
+    --workspace --lib --bins --test it
+}
+# What they compare is a time, or what the whole process takes.
+part_alone() {
+  on_its_own_state cargo_tests alone 900 "tests that have a process, and here the machine, for themselves" \
+    --workspace --test alone
+}
+# on_its_own_state COMMAND...: tests have state directories of their own: what is served here is not
+# theirs to change.
+on_its_own_state() {
   local stamp=$logs/tests.stamp used
   touch "$stamp"
-  run_tests
+  "$@"
   used=$(find /var/lib/ebof "${XDG_STATE_HOME:-$HOME/.local/state}/ebof" -newer "$stamp" 2>/dev/null)
   [[ $used ]] || return
   say "   FAILED: a test has used the state directory of this machine: ${used//$'\n'/ }"
   count 0 1 0
   failures+=("the state directory of this machine")
 }
-run_tests() {
-  cargo_tests tests 2400 "unit, property, conversation, corpus and end-to-end tests" --workspace --lib --bins --tests
-}
 # counted NAME SECONDS WHAT COMMAND...: a part whose program gets the debug build in $EBOF, prints
-# "FAILED  TEST" for each test that failed, and ends with "N passed, M failed, K skipped". If it was
-# started in the background, its end is waited for.
+# "FAILED  TEST" for each test that failed, and ends with "N passed, M failed, K skipped".
 counted() {
   local name=$1 limit=$2 what=$3 log=$logs/$1.log status=0 last
   shift 3
   heading "$name" "$what"
   part_began=$EPOCHSECONDS
-  if [[ -n ${background[$name]:-} ]]; then
-    wait_background "$name" || status=$?
-    indented <"$log"
-  else
-    EBOF=$(realpath "$target")/debug/ebof limited "$log" "$limit" indented "$@" || status=$?
-  fi
+  EBOF=$(realpath "$target")/debug/ebof limited "$log" "$limit" indented "$@" || status=$?
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
     count "${BASH_REMATCH[@]:1:3}"
@@ -333,14 +428,11 @@ part_page() {
     count 0 0 1
     return
   fi
-  # Each of the two waits for its one program most of the time, and has targets of its own.
-  ! wanted redfish || EBOF=$(realpath "$target")/debug/ebof start_background redfish 400 "${redfish[@]}"
-  counted page 400 "$what" node page/tests/run.mjs
+  counted page 600 "$what" node page/tests/run.mjs
 }
-redfish=(python3 tests/redfish/run.py)
 part_redfish() {
-  counted redfish 400 "DMTF's checkers and clients of Redfish, with a target under load (tests/redfish), beside the web page" \
-    "${redfish[@]}"
+  counted redfish 600 "DMTF's checkers and clients of Redfish, with a target under load (tests/redfish)" \
+    python3 tests/redfish/run.py
 }
 part_scenarios() { counted scenarios 900 "the scripts of docs/scenarios, and what their pages say" tests/scenarios/run.sh; }
 part_doctests() {
@@ -348,22 +440,14 @@ part_doctests() {
   local harness=(--show-output)
   cargo_tests doctests 900 "documentation tests" --workspace --doc
 }
-# The levels share the time. Seeds begin at 1, so that the first stories are always the same.
+# The levels share the processor time, which is the same beside other parts. Seeds begin at 1, so
+# that the first stories are always the same.
 part_simulation() {
-  static simulation 300 "stories from seeds, against a model: cargo xtask simulate" \
-    "$target/debug/examples/simulate" --seconds 100 --hours 1000
+  static simulation 1800 "stories from seeds, against a model: cargo xtask simulate" \
+    "$target/debug/examples/simulate" --seconds 110 --hours 1000
   sed 's/^/   /' "$logs/simulation.log"
 }
-# At the priority of the others: its long single-threaded link is not to come when nothing else is
-# left.
-begin_release() { start_background release 2400 make build; }
-part_release() {
-  local status=0
-  heading release "make build: optimized, started in the background"
-  part_began=$EPOCHSECONDS
-  wait_background release || status=$?
-  verdict "$status" "$logs/release.log"
-}
+part_release() { static release 2400 "make build: optimized" make --no-print-directory build; }
 part_deb() {
   if ((release_failed)); then
     heading deb "Debian packages"
@@ -378,26 +462,23 @@ part_deb() {
     count 0 0 1
   done < <(sed -n 's/^SKIPPED: *//p' "$logs/deb.log")
 }
-# What is missing without the last two is said by the scenarios that need them.
-begin_vm_setup() {
-  start_background vm-setup 1200 nice -n 19 bash -c 'tests/vm/setup.sh && { tests/vm/setup-qemu.sh; tests/vm/setup-systemd.sh; }'
+# Not a part by itself: what is missing without the last two is said by the scenarios that
+# need them.
+part_vm-setup() {
+  heading vm-setup "programs and images of the virtual machines"
+  limited "$logs/vm-setup.log" 1200 indented bash -c 'tests/vm/setup.sh && { tests/vm/setup-qemu.sh; tests/vm/setup-systemd.sh; }'
 }
 part_vm() {
   local log=$logs/vm.log status=0 last
   heading vm "the real Linux host and target in virtual machines (tests/vm)"
   part_began=$EPOCHSECONDS
-  if [[ -n ${background[vm-setup]:-} ]]; then
-    say "   waiting for the set-up, which was started in the background"
-    wait_background vm-setup
-    indented <"$logs/vm-setup.log"
-  fi
   # If the build failed, there may be an old binary: do not test that.
   if ((release_failed)); then
     say "   FAILED: there is no release binary to test"
     count 0 1 0
     return
   fi
-  EBOF=$target/release/ebof EBOF_DEB=$(find "$target/deb" -name 'ebof_*.deb' -newer "$target/release/ebof" 2>/dev/null | head -n 1) limited "$log" 2100 indented tests/vm/run.sh || status=$?
+  EBOF=$target/release/ebof EBOF_DEB=$(find "$target/deb" -name 'ebof_*.deb' -newer "$target/release/ebof" 2>/dev/null | head -n 1) limited "$log" 2700 indented tests/vm/run.sh || status=$?
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
     count "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]:-0}"
@@ -410,29 +491,38 @@ part_vm() {
   say "   $(took)"
 }
 
+xtask=(cargo xtask) release_failed=0
+[[ -z $host ]] || export "CARGO_TARGET_${host^^}_RUNNER=env RUSTC_BOOTSTRAP=1"
 case $mode in
-  check) parts=(fmt clippy tidy deny instructions unit) ;;
-  # Tests, which are timed, run after the background processes have ended.
-  all) parts=(packages page-build fmt clippy build tidy deny instructions doc simulation release deb tests doctests page redfish scenarios vm) ;;
+  check) for part in fmt clippy tidy deny instructions unit; do run $part; done ;;
+  all)
+    run packages
+    run page-build
+    # Downloads, and a build that ends with a long single-threaded link, beside the other builds.
+    ! wanted vm || EBOF_TEST_PARTS='' lane 19 vm-setup
+    lane 0 release deb
+    for part in fmt clippy build; do run $part; done
+    # Neither depends on how long it takes: they have what the tests leave, which wait often.
+    lane 19 instructions doc
+    for part in tidy deny tests doctests release deb instructions doc alone; do run $part; done
+    [[ -z ${lanes[vm-setup]:-} ]] || join vm-setup
+    # Each of the first three waits for one program at a time. The machines have generous limits.
+    lane 0 page scenarios
+    lane 0 redfish
+    lane 10 vm
+    lane 19 simulation
+    for part in page redfish scenarios simulation vm; do run $part; done
+    timed_logs=()
+    for part in tests alone page scenarios vm; do
+      if wanted "$part"; then timed_logs+=("$logs/$part.log"); fi
+    done
+    if ((${#timed_logs[@]})); then
+      heading slowest "the ten slowest tests of all parts"
+      slowest '' "${timed_logs[@]}"
+    fi
+    ;;
   *) echo "usage: test.sh check|all" >&2; exit 2 ;;
 esac
-wanted() { [[ -z ${EBOF_TEST_PARTS:-} || " $EBOF_TEST_PARTS " == *" $1 "* ]]; }
-
-xtask=(cargo xtask) release_failed=0 times=()
-[[ -z $host ]] || export "CARGO_TARGET_${host^^}_RUNNER=env RUSTC_BOOTSTRAP=1"
-for part in "${parts[@]}"; do
-  wanted "$part" || continue
-  before=$failed began_part=$EPOCHSECONDS
-  # Downloads, and the release build's single-threaded link, run beside the other parts.
-  if [[ $part != packages && $part != page-build && $mode == all && ! -v begun ]]; then
-    begun=yes
-    ! wanted vm || begin_vm_setup
-    ! wanted release || begin_release
-  fi
-  "part_$part"
-  [[ $part != release ]] || release_failed=$((failed - before))
-  times+=("$part $((EPOCHSECONDS - began_part)) s")
-done
 
 heading time "by part"
 printf '   %s\n' "${times[@]}"
