@@ -1,8 +1,10 @@
 #!/bin/bash
 # packages.sh test|demo: installs the Debian packages that ebof's tests or demonstration need and
-# that are missing.
+# that are missing. For the tests, the services of scenarios and the checkers of Redfish, too:
+# `packages.sh programs` leaves these out, and `packages.sh services` is these alone.
 #
 #   EBOF_SCENARIO_PROGRAMS  where programs of services are unpacked (default: /var/cache/ebof-scenarios)
+#   EBOF_REDFISH_VENV       where the checkers of Redfish are (default: ~/.cache/ebof/redfish-venv)
 #
 # Without root or apt it names the missing packages and succeeds; the tests that need them report
 # that they were skipped. It does not install Rust, but rustfmt and clippy if the toolchain lacks
@@ -14,8 +16,9 @@ say() { printf 'packages: %s\n' "$*"; }
 # Programs, and the packages that contain them.
 case ${1:-} in
   demo) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc) ;;
-  test) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio hdparm:hdparm mkfs.xfs:xfsprogs ethtool:ethtool nbdkit:nbdkit valgrind:valgrind promtool:prometheus dpkg-shlibdeps:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap node:nodejs npm:npm chromium:chromium zsh:zsh fish:fish openssl:openssl python3:python3-venv) ;;
-  *) echo "usage: packages.sh test|demo" >&2; exit 2 ;;
+  test|programs) needs=(mkfs.ext4:e2fsprogs losetup:mount mount:mount modprobe:kmod cc:gcc strip:binutils xz:xz-utils setsid:util-linux unshare:util-linux ip:iproute2 fio:fio hdparm:hdparm mkfs.xfs:xfsprogs ethtool:ethtool nbdkit:nbdkit valgrind:valgrind promtool:prometheus dpkg-shlibdeps:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap node:nodejs npm:npm chromium:chromium zsh:zsh fish:fish openssl:openssl python3:python3-venv) ;;
+  services) needs=() ;;
+  *) echo "usage: packages.sh test|demo|programs|services" >&2; exit 2 ;;
 esac
 
 # Other users than root may not have these directories in their PATH.
@@ -24,7 +27,9 @@ missing=()
 for need in "${needs[@]}"; do
   command -v "${need%:*}" >/dev/null || missing+=("${need#*:}")
 done
-if ((!${#missing[@]})); then
+if ((!${#needs[@]})); then
+  :
+elif ((!${#missing[@]})); then
   say "nothing is missing"
 else
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
@@ -66,7 +71,7 @@ has() {
   for bin in "${1%/}"/usr/{bin,sbin} "${1%/}"/usr/lib/postgresql/*/bin; do [[ ! -x $bin/$2 ]] || return 0; done
   return 1
 }
-if [[ $1 == test ]]; then
+if [[ $1 == test || $1 == services ]]; then
   unpacked=${EBOF_SCENARIO_PROGRAMS:-/var/cache/ebof-scenarios}
   absent=() lacking=''
   for service in "${services[@]}"; do
@@ -107,7 +112,7 @@ PYTHON
 }
 
 # DMTF's checkers of Redfish services, in an environment of their own.
-if [[ $1 == test ]] && command -v python3 >/dev/null; then
+if [[ $1 == test || $1 == services ]] && command -v python3 >/dev/null; then
   venv=${EBOF_REDFISH_VENV:-$HOME/.cache/ebof/redfish-venv}
   wanted=$(dirname "${BASH_SOURCE[0]}")/../tests/redfish/requirements.txt
   if ! cmp -s "$wanted" "$venv/requirements.txt"; then
@@ -124,7 +129,7 @@ if [[ $1 == test ]] && command -v python3 >/dev/null; then
   fi
 fi
 
-if [[ $1 == test ]]; then
+if [[ $1 == test || $1 == programs ]]; then
   for component in fmt:rustfmt clippy:clippy; do
     if ! cargo "${component%:*}" --version >/dev/null 2>&1 && command -v rustup >/dev/null; then
       say "installing ${component#*:} with rustup"

@@ -322,7 +322,12 @@ cargo_tests() {
 
 # ---- the parts
 
-part_packages() { scripts/packages.sh test; }
+part_packages() { scripts/packages.sh programs; }
+# Not a part by itself: it belongs to packages, and nothing that is built needs it.
+part_services() {
+  heading services "services of scenarios, checkers of Redfish"
+  limited "$logs/services.log" 900 indented scripts/packages.sh services
+}
 # Before the program is built, which embeds it.
 part_page-build() {
   if ! command -v npm >/dev/null; then
@@ -462,7 +467,7 @@ part_deb() {
     count 0 0 1
   done < <(sed -n 's/^SKIPPED: *//p' "$logs/deb.log")
 }
-# Not a part by itself: what is missing without the last two is said by the scenarios that
+# Not a part by itself either: what is missing without the last two is said by the scenarios that
 # need them.
 part_vm-setup() {
   heading vm-setup "programs and images of the virtual machines"
@@ -499,13 +504,14 @@ case $mode in
     run packages
     run page-build
     # Downloads, and a build that ends with a long single-threaded link, beside the other builds.
+    ! wanted packages || EBOF_TEST_PARTS='' lane 19 services
     ! wanted vm || EBOF_TEST_PARTS='' lane 19 vm-setup
     lane 0 release deb
     for part in fmt clippy build; do run $part; done
     # Neither depends on how long it takes: they have what the tests leave, which wait often.
     lane 19 instructions doc
     for part in tidy deny tests doctests release deb instructions doc alone; do run $part; done
-    [[ -z ${lanes[vm-setup]:-} ]] || join vm-setup
+    for part in services vm-setup; do [[ -z ${lanes[$part]:-} ]] || join $part; done
     # Each of the first three waits for one program at a time. The machines have generous limits.
     lane 0 page scenarios
     lane 0 redfish
