@@ -266,3 +266,6 @@ impl fmt::Display for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
