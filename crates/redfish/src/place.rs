@@ -1,25 +1,14 @@
-//! Addresses of resources: what there can be, which methods it has, and for whom; the identifiers
-//! in addresses, and the types of resources. What is shown and done there is in the areas
-//! ([`Area`](crate::area::Area)); none of them is known here, so that each can refer to all others.
+//! Addresses of resources: what there can be, which methods it has, and for whom, all from one
+//! table ([`routes`]); the identifiers in addresses, and the types of resources. What is shown and
+//! done there is in the areas ([`Area`](crate::area::Area)); none of them is known here, so that
+//! each can refer to all others.
 
-mod accounts;
-mod certificates;
-mod chassis;
-mod events;
-mod fabrics;
 pub(crate) mod id;
 pub(crate) mod kinds;
-mod manager;
-mod plan;
-mod registries;
-mod root;
-mod schemas;
-mod sessions;
-mod storage;
-mod systems;
-mod tasks;
-mod telemetry;
-mod update;
+mod parameters;
+mod reports;
+mod route;
+mod routes;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,22 +16,17 @@ use std::fmt;
 use ebof_access::{Privilege, User};
 use http::Method;
 
-pub(crate) use accounts::AccountPlace;
-pub(crate) use certificates::CertificatePlace;
-pub(crate) use chassis::ChassisPlace;
-pub(crate) use events::EventPlace;
-pub(crate) use fabrics::{FabricKind, FabricPlace, HOST_PREFIX, is_function};
-pub(crate) use manager::{Log, ManagerPlace};
-pub(crate) use plan::PlanPlace;
-pub(crate) use registries::{Registry, RegistryPlace};
-pub(crate) use root::RootPlace;
-pub(crate) use schemas::SchemaPlace;
-pub(crate) use sessions::SessionPlace;
-pub(crate) use storage::{PLAIN, PRIMARY, StoragePlace};
-pub(crate) use systems::SystemPlace;
-pub(crate) use tasks::TaskPlace;
-pub(crate) use telemetry::{ReportKind, TelemetryPlace};
-pub(crate) use update::UpdatePlace;
+use id::is_target;
+pub(crate) use id::{HOST_PREFIX, PLAIN, PRIMARY, is_function};
+pub(crate) use parameters::{FabricKind, Log, OwnSchema, Registry};
+pub(crate) use reports::ReportKind;
+use route::{READ, Routed};
+use routes::AREAS;
+pub use routes::Place;
+pub(crate) use routes::{
+    AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, ManagerPlace, PlanPlace, RegistryPlace,
+    RootPlace, SchemaPlace, SessionPlace, StoragePlace, SystemPlace, TaskPlace, TelemetryPlace, UpdatePlace,
+};
 
 /// Where every resource is.
 const ROOT: &str = "/redfish/v1";
@@ -51,145 +35,76 @@ const ROOT: &str = "/redfish/v1";
 const PATH_BYTES_MAX: usize = 4096;
 const SEGMENTS_MAX: usize = 12;
 
-/// Declares the areas: a variant of [`Place`] for each.
-macro_rules! areas {
-    ($($area:ident($place:ty)),* $(,)?) => {
-        /// The address of a resource, or of an action.
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum Place {
-            $(#[doc = concat!("In the area `", stringify!($area), "`.")] $area($place),)*
-        }
-
-        $(impl From<$place> for Place {
-            fn from(place: $place) -> Self {
-                Self::$area(place)
-            }
-        })*
-
-        impl Place {
-            /// The address that segments below the root name.
-            fn of(segments: &[&str]) -> Option<Self> {
-                $(if let Some(place) = <$place>::parse(segments) {
-                    return Some(Self::$area(place));
-                })*
-                None
-            }
-
-            fn segments(&self) -> Vec<&str> {
-                self.address().segments()
-            }
-
-            /// The addresses of all areas, as patterns, with the type of what is there.
-            pub(crate) fn patterns() -> Vec<(&'static str, &'static str)> {
-                [$(<$place>::patterns()),*].concat()
-            }
-
-            fn address(&self) -> &dyn Address {
-                match self {
-                    $(Self::$area(place) => place,)*
-                }
-            }
-        }
-    };
-}
-
-areas! {
-    Root(RootPlace),
-    Chassis(ChassisPlace),
-    Session(SessionPlace),
-    Account(AccountPlace),
-    Task(TaskPlace),
-    Manager(ManagerPlace),
-    Event(EventPlace),
-    Telemetry(TelemetryPlace),
-    Certificate(CertificatePlace),
-    Update(UpdatePlace),
-    Registry(RegistryPlace),
-    Schema(SchemaPlace),
-    Storage(StoragePlace),
-    System(SystemPlace),
-    Fabrics(FabricPlace),
-    Plan(PlanPlace),
-}
-
-/// Addresses of one area.
-trait Address {
-    /// The address that segments below the root name. Whether there is such a resource now is said
-    /// by who reads it.
-    fn parse(segments: &[&str]) -> Option<Self>
-    where
-        Self: Sized;
-
-    /// The segments below the root.
-    fn segments(&self) -> Vec<&str>;
-
-    /// The addresses, with `{Id}` for what is not fixed, each with the type of its resource;
-    /// without one it is a document or an action.
-    fn patterns() -> &'static [(&'static str, &'static str)]
-    where
-        Self: Sized;
-
-    /// The methods, without HEAD and OPTIONS.
-    fn methods(&self) -> &'static [Method] {
-        READ
-    }
-
-    /// The privilege that a method needs; `None` needs no account.
-    fn privilege(&self, method: &Method) -> Option<Privilege> {
-        Some(if *method == Method::GET { Privilege::Login } else { Privilege::ConfigureComponents })
-    }
-
-    /// Whether a user may use a method, as far as the address tells.
-    fn permits(&self, method: &Method, user: &User) -> bool {
-        self.privilege(method).is_none_or(|privilege| user.may(privilege))
-    }
-}
-
-/// Only to be read.
-const READ: &[Method] = &[Method::GET];
-
-/// To be read and changed.
-const PATCH: &[Method] = &[Method::GET, Method::PATCH];
-
-/// To be read, changed and deleted.
-const PATCH_DELETE: &[Method] = &[Method::GET, Method::PATCH, Method::DELETE];
-
-/// To be read and deleted.
-const DELETE: &[Method] = &[Method::GET, Method::DELETE];
-
-/// A collection that gets new members.
-const GET_POST: &[Method] = &[Method::GET, Method::POST];
-
-/// An action.
-const ACTION: &[Method] = &[Method::POST];
-
 impl Place {
     /// Its methods, without HEAD and OPTIONS.
     pub(crate) fn methods(&self) -> &'static [Method] {
-        self.address().methods()
+        let methods = self.route().0.methods;
+        if self.is_read_only() && methods.contains(&Method::GET) { READ } else { methods }
     }
 
     /// The privilege that a method needs; `None` needs no account.
     pub(crate) fn privilege(&self, method: &Method) -> Option<Privilege> {
-        self.address().privilege(method)
+        let route = self.route().0;
+        match method {
+            &Method::GET => route.privileges.get,
+            method if route.methods.contains(method) => route.privileges.change,
+            _ => route.privileges.other,
+        }
     }
 
     /// Whether a user may use a method, as far as the address tells.
     pub(crate) fn permits(&self, method: &Method, user: &User) -> bool {
-        self.address().permits(method, user)
+        // Their own accounts are everybody's.
+        let is_own = matches!(self, Self::Account(AccountPlace::Account(id)) if *id == user.account.to_string());
+        let is_by_self = is_own && matches!(*method, Method::GET | Method::PATCH) && user.may(Privilege::ConfigureSelf);
+        is_by_self || self.privilege(method).is_none_or(|privilege| user.may(privilege))
     }
 
-    /// The last segment, which is the identifier of the resource; empty for the roots.
+    /// Whether it cannot be changed, although others of its row can.
+    fn is_read_only(&self) -> bool {
+        match self {
+            Self::Storage(StoragePlace::Controller(_, id)) => id == PRIMARY || id == PLAIN,
+            Self::Fabrics(FabricPlace::Endpoint(FabricKind::Nvmeof, id)) => is_target(id),
+            // What is in the fabric of direct ports follows from what is at these.
+            Self::Fabrics(
+                FabricPlace::Endpoints(kind)
+                | FabricPlace::Endpoint(kind, _)
+                | FabricPlace::Connections(kind)
+                | FabricPlace::Connection(kind, _)
+                | FabricPlace::AddVolume(kind, _)
+                | FabricPlace::RemoveVolume(kind, _),
+            ) => *kind == FabricKind::Pcie,
+            _ => false,
+        }
+    }
+
+    /// The type of its resource, without a version; empty for documents and actions.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.route().0.kind
+    }
+
+    /// The last segment, which is the identifier of the resource; empty for the root.
     pub(crate) fn id(&self) -> &str {
-        self.segments().last().copied().unwrap_or_default()
+        let (route, parameters) = self.route();
+        route.segments(parameters).last().unwrap_or_default()
     }
 
-    /// An address that a pattern has: identifiers are `x`.
-    pub(crate) fn of_pattern(pattern: &str) -> Option<Self> {
-        let one = |segment: &str| if segment.starts_with('{') { "x".to_owned() } else { segment.to_owned() };
-        let path: Vec<String> = pattern.split('/').map(one).collect();
-        Self::parse(&format!("{ROOT}/{}", path.join("/")))
+    /// The addresses as documents list them: patterns below the root, each with an address of it
+    /// whose identifiers are `x`. Actions of what can only be read are not listed.
+    pub(crate) fn patterns() -> Vec<(String, Self)> {
+        let mut all = Vec::new();
+        for area in AREAS {
+            for rows in area.chunk_by(|one, other| one.first_values() == other.first_values()) {
+                let values = rows[0].first_values();
+                let values: Vec<Option<&'static str>> =
+                    if values.is_empty() { vec![None] } else { values.iter().copied().map(Some).collect() };
+                let with = |value: Option<&'static str>| rows.iter().map(move |row| row.example(value));
+                all.extend(values.into_iter().flat_map(with));
+            }
+        }
+        let is_action = |place: &Self| !place.methods().contains(&Method::GET);
+        all.retain(|(pattern, place)| !pattern.starts_with('/') && !(place.is_read_only() && is_action(place)));
+        all
     }
 
     /// The address that a path names: with or without a slash at its end. Whether there is such a
@@ -207,10 +122,15 @@ impl Place {
         if below.is_empty() {
             return Some(RootPlace::Service.into());
         }
-        let segments = below.strip_prefix('/')?.split('/').take(SEGMENTS_MAX + 1);
+        // No address below the root begins with an empty segment.
+        let below = below.strip_prefix('/').filter(|below| !below.is_empty() && !below.starts_with('/'))?;
+        let segments = below.split('/').take(SEGMENTS_MAX + 1);
         let decoded: Vec<_> = segments.map(unescaped).collect::<Option<_>>()?;
         let segments: Vec<&str> = decoded.iter().map(|segment| &**segment).collect();
-        if segments.len() > SEGMENTS_MAX { None } else { Self::of(&segments) }
+        if segments.len() > SEGMENTS_MAX {
+            return None;
+        }
+        AREAS.iter().copied().flatten().find_map(|route| route.parse(&segments))
     }
 
     /// The resource whose tag a change is conditional on: that of an action, or itself.
@@ -254,16 +174,14 @@ fn unescaped(segment: &str) -> Option<Cow<'_, str>> {
 /// As a URI without a host.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root(RootPlace::Versions) => f.write_str("/redfish"),
-            // The service root is the only one whose URI ends with a slash (DSP0266, "Service
-            // root").
-            Self::Root(RootPlace::Service) => write!(f, "{ROOT}/"),
-            _ => {
-                f.write_str(ROOT)?;
-                self.segments().iter().try_for_each(|segment| write!(f, "/{segment}"))
-            }
+        if *self == Self::Root(RootPlace::Versions) {
+            return f.write_str("/redfish");
         }
+        // The pattern of the service root is empty: it is the only one whose URI ends with a slash
+        // (DSP0266, "Service root").
+        f.write_str(ROOT)?;
+        let (route, parameters) = self.route();
+        route.segments(parameters).try_for_each(|segment| write!(f, "/{segment}"))
     }
 }
 

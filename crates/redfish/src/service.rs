@@ -337,9 +337,9 @@ fn representation(resource: &Value, status: StatusCode) -> Result<Response<Body>
 
 /// 202, with the task and its monitor.
 fn accepted(id: u64, view: &View<'_>) -> Result<Response<Body>, Problem> {
-    let task = TaskPlace::of(id).read(view)?;
+    let task = TaskPlace::Task(id.to_string()).read(view)?;
     let mut response = text_of(StatusCode::ACCEPTED, JSON, task.to_string());
-    insert(&mut response, LOCATION, &Place::from(TaskPlace::monitor(id)).to_string());
+    insert(&mut response, LOCATION, &Place::from(TaskPlace::Monitor(id.to_string())).to_string());
     insert(&mut response, RETRY_AFTER, "1");
     described_by(&mut response, kind_of(&task).as_deref());
     Ok(response)
@@ -354,7 +354,7 @@ fn kind_of(resource: &Value) -> Option<String> {
 /// `Link: <...>; rel=describedby` names the schema (DSP0266, "Link header").
 fn described_by(response: &mut Response<Body>, kind: Option<&str>) {
     if let Some(kind) = kind {
-        let schema = Place::from(SchemaPlace::of(kind));
+        let schema = Place::from(SchemaPlace::of_type(kind));
         insert(response, LINK, &format!("<{schema}>; rel=describedby"));
     }
 }

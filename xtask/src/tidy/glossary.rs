@@ -90,7 +90,8 @@ fn definition(line: &str) -> Option<(&str, bool)> {
     let rest = rest.trim_start();
     let name = ["struct ", "enum ", "trait "].into_iter().find_map(|keyword| rest.strip_prefix(keyword))?;
     let end = name.find(|character: char| !character.is_alphanumeric() && character != '_').unwrap_or(name.len());
-    Some((&name[..end], visible))
+    // The name of a type that a macro defines is an argument.
+    (end > 0).then_some((&name[..end], visible))
 }
 
 #[cfg(test)]

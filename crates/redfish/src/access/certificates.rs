@@ -48,12 +48,16 @@ fn refused(why: &str) -> Problem {
     Problem::bad_request(Message::own("CertificateRefused", Severity::Warning, why, resolution))
 }
 
-/// `CertificateService.GenerateCSR`
+/// The actions.
+const GENERATE: &str = "CertificateService.GenerateCSR";
+const REPLACE: &str = "CertificateService.ReplaceCertificate";
+
+/// [`GENERATE`].
 fn generate(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let name = input.text("CommonName");
-    let common_name = input.parameter(CertificatePlace::GENERATE, "CommonName", name).unwrap_or_default();
+    let common_name = input.parameter(GENERATE, "CommonName", name).unwrap_or_default();
     let collection = input.link("CertificateCollection");
-    let collection = input.parameter(CertificatePlace::GENERATE, "CertificateCollection", collection);
+    let collection = input.parameter(GENERATE, "CertificateCollection", collection);
     if collection.is_some_and(|place| place != CertificatePlace::Https.into()) {
         let accepted = "the collection of the certificates of HTTPS";
         let message = Message::property_error("CertificateCollection", "it is another resource", accepted);
@@ -85,14 +89,14 @@ struct CsrResponse {
     collection: Link,
 }
 
-/// `CertificateService.ReplaceCertificate`
+/// [`REPLACE`].
 fn replace(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let text = input.long_secret("CertificateString", PEM_BYTES_MAX);
-    let text = input.parameter(CertificatePlace::REPLACE, "CertificateString", text).unwrap_or_default();
+    let text = input.parameter(REPLACE, "CertificateString", text).unwrap_or_default();
     let kind = input.one_of("CertificateType", &[("PEM", ()), ("PEMchain", ())]);
-    input.parameter(CertificatePlace::REPLACE, "CertificateType", kind);
+    input.parameter(REPLACE, "CertificateType", kind);
     let place = input.link("CertificateUri");
-    let place = input.parameter(CertificatePlace::REPLACE, "CertificateUri", place);
+    let place = input.parameter(REPLACE, "CertificateUri", place);
     if place.is_some_and(|place| place != CertificatePlace::HttpsCertificate.into()) {
         let message = Message::property_error("CertificateUri", "it is another resource", "the certificate of HTTPS");
         input.mistake("CertificateUri", message);

@@ -70,13 +70,16 @@ fn nothing(method: &Method, place: &Place) -> Problem {
     Problem::new(StatusCode::NOT_IMPLEMENTED, message)
 }
 
+/// The action.
+const ACTION: &str = "EbofManager.PlanChanges";
+
 /// The request that is planned.
 fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Problem> {
     let methods = [("POST", &Method::POST), ("PATCH", &Method::PATCH), ("DELETE", &Method::DELETE)];
     let method = input.one_of("Method", &methods);
-    let method = input.parameter(PlanPlace::NAME, "Method", method);
+    let method = input.parameter(ACTION, "Method", method);
     let target = input.text("Target");
-    let target = input.parameter(PlanPlace::NAME, "Target", target);
+    let target = input.parameter(ACTION, "Target", target);
     let place = target.as_deref().and_then(Place::parse);
     if let (Some(target), None) = (&target, &place) {
         input.mistake("Target", Message::resource_missing(target));

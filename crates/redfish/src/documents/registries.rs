@@ -10,18 +10,7 @@ use crate::area::Area;
 use crate::managed::view::View;
 use crate::place::{Place, Registry, RegistryPlace};
 use crate::response::head::{Collection, Head, json};
-use crate::response::message::Problem;
-
-impl Registry {
-    /// The name and version, as messages begin with it.
-    const fn version(self) -> &'static str {
-        match self {
-            Self::Base => crate::response::message::BASE,
-            Self::Ebof => crate::response::message::OWN,
-            Self::Privileges => "EbofPrivileges.1.0",
-        }
-    }
-}
+use crate::response::message::{self, Problem};
 
 impl Area for RegistryPlace {
     fn read(&self, _view: &View<'_>) -> Result<Value, Problem> {
@@ -31,9 +20,8 @@ impl Area for RegistryPlace {
                 json(&Collection::new(Self::Collection, "MessageRegistryFile", "Registries", members))
             }
             Self::File(registry) => json(&MessageRegistryFile::new(*registry)),
-            Self::Document(Registry::Ebof) => messages::registry(),
-            Self::Document(Registry::Privileges) => privileges::registry(),
-            Self::Document(_) => return Err(self.missing()),
+            Self::Messages => messages::registry(),
+            Self::Privileges => privileges::registry(),
         })
     }
 }
@@ -61,8 +49,13 @@ struct Location {
 
 impl MessageRegistryFile {
     fn new(registry: Registry) -> Self {
-        let uri = registry.file().map(|_| RegistryPlace::Document(registry).into());
-        let published = format!("https://redfish.dmtf.org/registries/{}.0.json", registry.version());
+        // The name and version, as messages begin with it, and where it is if it is here.
+        let (version, uri) = match registry {
+            Registry::Base => (message::BASE, None),
+            Registry::Ebof => (message::OWN, Some(RegistryPlace::Messages.into())),
+            Registry::Privileges => ("EbofPrivileges.1.0", Some(RegistryPlace::Privileges.into())),
+        };
+        let published = format!("https://redfish.dmtf.org/registries/{version}.0.json");
         let publication_uri = uri.is_none().then_some(published);
         Self {
             head: Head::new(
@@ -71,7 +64,7 @@ impl MessageRegistryFile {
                 registry.id(),
                 "Where a registry is",
             ),
-            registry: registry.version(),
+            registry: version,
             languages: ["en"],
             location: [Location { language: "en", uri, publication_uri }],
         }

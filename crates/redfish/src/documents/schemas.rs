@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::area::Area;
 use crate::managed::view::View;
-use crate::place::kinds::{KINDS, OWN, unversioned};
-use crate::place::{Place, SchemaPlace};
+use crate::place::kinds::{KINDS, unversioned};
+use crate::place::{OwnSchema, Place, SchemaPlace};
 use crate::response::head::{Collection, Head, json};
 use crate::response::message::Problem;
 pub(crate) use openapi::openapi;
@@ -33,9 +33,17 @@ impl Area for SchemaPlace {
     }
 
     fn document(&self, _view: &View<'_>) -> Option<(&'static str, String)> {
-        let Self::Own(file) = self else { return None };
-        let (_, text) = OWN.iter().find(|(own, _)| own == file)?;
-        Some(("application/xml", (*text).to_owned()))
+        let Self::Own(schema) = self else { return None };
+        Some(("application/xml", schema.text().to_owned()))
+    }
+}
+
+impl SchemaPlace {
+    /// Where the schema of a type is: of `Drive.v1_22_0`, of `EbofTask.v1_0_0`.
+    pub(crate) fn of_type(kind: &str) -> Self {
+        let name = unversioned(kind);
+        let own = OwnSchema::all().find(|schema| schema.file().strip_suffix("_v1.xml") == Some(name));
+        own.map_or_else(|| Self::File(kind.to_owned()), Self::Own)
     }
 }
 
@@ -98,10 +106,13 @@ pub(crate) fn metadata() -> String {
             *kind == "RedfishExtensions.v1_0_0",
         ));
     }
-    for (file, text) in OWN {
-        let uri = Place::from(SchemaPlace::Own(file)).to_string();
-        let all =
-            text.split("<Schema ").skip(1).filter_map(|rest| rest.split("Namespace=\"").nth(1)?.split('"').next());
+    for schema in OwnSchema::all() {
+        let uri = Place::from(SchemaPlace::Own(schema)).to_string();
+        let all = schema
+            .text()
+            .split("<Schema ")
+            .skip(1)
+            .filter_map(|rest| rest.split("Namespace=\"").nth(1)?.split('"').next());
         references.push_str(&reference(&uri, &all.collect::<Vec<_>>(), false));
     }
     let root = KINDS.iter().find(|kind| kind.starts_with("ServiceRoot.")).copied().unwrap_or_default();

@@ -43,7 +43,7 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
         | Of::DamageFound
         | Of::FirmwareChanged => part().unwrap_or_else(|| drive(object, view).into()),
         Of::ConnectionRefused | Of::PortUp | Of::PortDown => port(object, view),
-        Of::LogCleared => Log::named(object).map_or(ManagerPlace::Logs, ManagerPlace::Log).into(),
+        Of::LogCleared => Log::with_id(object).map_or(ManagerPlace::Logs, ManagerPlace::Log).into(),
         _ => ManagerPlace::Manager.into(),
     }
 }
@@ -71,8 +71,8 @@ fn present(object: &str, view: &View<'_>) -> Place {
 
 /// `task 7`
 fn task(object: &str) -> Place {
-    let number = object.strip_prefix("task ").and_then(|number| number.parse().ok());
-    number.map_or(TaskPlace::Tasks, TaskPlace::of).into()
+    let number: Option<u64> = object.strip_prefix("task ").and_then(|number| number.parse().ok());
+    number.map_or(TaskPlace::Tasks, |number| TaskPlace::Task(number.to_string())).into()
 }
 
 #[cfg(test)]

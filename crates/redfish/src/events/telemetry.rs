@@ -21,7 +21,7 @@ pub(crate) use report::report;
 
 impl Area for TelemetryPlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
-        let kind = |id: &str| ReportKind::named(id).ok_or_else(|| self.missing());
+        let kind = |id: &str| ReportKind::with_name(id).ok_or_else(|| self.missing());
         let kinds = || ReportKind::ALL.map(|kind| kind.name().to_owned());
         Ok(match self {
             Self::Service => json(&TelemetryService::new()),
@@ -39,7 +39,7 @@ impl Area for TelemetryPlace {
             Self::Reports => {
                 json(&Collection::new(Self::Reports, "MetricReport", "Metric Reports", kinds().map(Self::Report)))
             }
-            Self::Report(id) => match ReportKind::named(id) {
+            Self::Report(id) => match ReportKind::with_name(id) {
                 Some(kind) => report(kind, &view.parts.measured.overview(), view),
                 None => self.history(id, view).ok_or_else(|| self.missing())?,
             },
@@ -52,7 +52,7 @@ impl TelemetryPlace {
     fn history(&self, id: &str, view: &View<'_>) -> Option<Value> {
         let (kind, rest) = id.strip_prefix("History-")?.split_once('-')?;
         let (name, resolution) = rest.rsplit_once('-')?;
-        let (kind, resolution) = (ReportKind::named(kind)?, Resolution::named(resolution)?);
+        let (kind, resolution) = (ReportKind::with_name(kind)?, Resolution::named(resolution)?);
         report::history(self.clone(), kind, name, resolution, view)
     }
 }

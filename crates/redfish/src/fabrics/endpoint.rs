@@ -169,7 +169,9 @@ impl Endpoint {
         let place = FabricPlace::Endpoint(kind, site.endpoint_id());
         let ports: Vec<(&str, &PortObject)> = view
             .ports()
-            .filter(|(_, port)| FabricKind::of(port.kind) == kind && !port.discovery_only && site.is_at(&port.name))
+            .filter(|(_, port)| {
+                FabricKind::of_port(port.kind) == kind && !port.discovery_only && site.is_at(&port.name)
+            })
             .collect();
         let is_online = match site.controller {
             AnyController::Function(_, function) => function.online,

@@ -21,7 +21,8 @@ pub(super) struct ZonePort<'v> {
 impl<'v> ZonePort<'v> {
     /// All of a fabric.
     pub(super) fn all(view: &'v View<'_>, kind: FabricKind) -> impl Iterator<Item = Self> {
-        let ports = view.ports().filter(move |(_, port)| FabricKind::of(port.kind) == kind && !port.discovery_only);
+        let ports =
+            view.ports().filter(move |(_, port)| FabricKind::of_port(port.kind) == kind && !port.discovery_only);
         ports.map(move |(id, port)| Self { id, kind, port })
     }
 

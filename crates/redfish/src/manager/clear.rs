@@ -27,7 +27,7 @@ pub(super) fn clear(log: Log, mut input: Input, request: &Change<'_>) -> Result<
         Log::SlowCommands => (parts.measured.forget_slow(), ""),
     };
     let entries = if count == 1 { "entry" } else { "entries" };
-    let message = format!("log {} was cleared: {count} {entries}{kept}", log.name());
-    parts.events.report(NewEvent::new(EventKind::LogCleared, log.name(), message).by(&request.asker()));
+    let message = format!("log {} was cleared: {count} {entries}{kept}", log.id());
+    parts.events.report(NewEvent::new(EventKind::LogCleared, log.id(), message).by(&request.asker()));
     Ok(Done::Made)
 }

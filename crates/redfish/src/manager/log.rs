@@ -112,7 +112,7 @@ impl LogService {
     pub(super) fn new(log: Log, view: &View<'_>) -> Self {
         let slow = (log == Log::SlowCommands).then(|| OemSlowCommands::new(&view.parts.measured.slow()));
         Self {
-            head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.name(), log.description()),
+            head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.id(), log.description()),
             service_enabled: slow.as_ref().is_none_or(OemSlowCommands::is_on),
             max_number_of_records: ENTRIES_MAX,
             over_write_policy: "WrapsWhenFull",

@@ -18,7 +18,7 @@ impl Area for TaskPlace {
             Self::Service => json(&TaskService::new()),
             Self::Tasks => {
                 let tasks = view.parts.enclosure.tasks();
-                let members = tasks.iter().map(|task| Self::of(task.id));
+                let members = tasks.iter().map(|task| Self::Task(task.id.to_string()));
                 json(&Collection::new(Self::Tasks, "Task", "Tasks", members))
             }
             Self::Task(id) | Self::Monitor(id) => json(&Task::new(&self.known(id, view)?)),
@@ -143,7 +143,12 @@ impl Task {
             remains: task.error.iter().flat_map(|error| error.remains.clone()).collect(),
         };
         Self {
-            head: Head::new(TaskPlace::of(task.id), "#Task.v1_7_4.Task", task.what.clone(), "A change of the box"),
+            head: Head::new(
+                TaskPlace::Task(task.id.to_string()),
+                "#Task.v1_7_4.Task",
+                task.what.clone(),
+                "A change of the box",
+            ),
             task_state: match (task.state, task.phase) {
                 (TaskState::Running, Phase::Waiting) => "Starting",
                 (TaskState::Running, Phase::GoingBack) => "Cancelling",
@@ -155,7 +160,7 @@ impl Task {
             start_time: date_time(task.began_unix_ms),
             end_time: task.ended_unix_ms.map(date_time),
             percent_complete: task.percent.min(100),
-            task_monitor: (!task.is_over()).then(|| TaskPlace::monitor(task.id).into()),
+            task_monitor: (!task.is_over()).then(|| TaskPlace::Monitor(task.id.to_string()).into()),
             hide_payload: true,
             messages: messages(task),
             oem: oem(ebof),

@@ -62,7 +62,7 @@ impl Area for UpdatePlace {
 /// `UpdateService.Activate`
 fn activation(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     let targets = input.links("Targets");
-    let targets = input.parameter(UpdatePlace::ACTIVATE, "Targets", targets).unwrap_or_default();
+    let targets = input.parameter("UpdateService.Activate", "Targets", targets).unwrap_or_default();
     let mut changes = Vec::new();
     for target in &targets {
         match target {

@@ -83,6 +83,26 @@ impl Ids {
     }
 }
 
+/// The identifier of the primary controller of a drive.
+pub(crate) const PRIMARY: &str = "pf";
+
+/// The identifier of the one controller of a plain subsystem.
+pub(crate) const PLAIN: &str = "io";
+
+/// What identifiers of hosts' endpoints begin with: no drive and no subsystem is called so.
+pub(crate) const HOST_PREFIX: &str = "host~";
+
+/// Whether an identifier of an endpoint is that of a target; those of hosts are none.
+pub(super) fn is_target(id: &str) -> bool {
+    let last = id.rsplit_once('-').filter(|_| !id.starts_with(HOST_PREFIX)).map(|(_, last)| last);
+    last.is_some_and(|last| last == PRIMARY || last == PLAIN || is_function(last))
+}
+
+/// Whether a text is `vf` and a number.
+pub(crate) fn is_function(text: &str) -> bool {
+    text.strip_prefix("vf").is_some_and(|digits| digits.parse::<u16>().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

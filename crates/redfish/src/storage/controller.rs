@@ -327,7 +327,7 @@ impl OfFunction {
         Self {
             port: function.port.clone(),
             port_exists: function.port_exists,
-            zone: zone.map(|(port, id)| link(FabricPlace::Zone(FabricKind::of(port.kind), id.to_owned()))),
+            zone: zone.map(|(port, id)| link(FabricPlace::Zone(FabricKind::of_port(port.kind), id.to_owned()))),
             queue_pairs: function.queues,
             interrupt_vectors: function.interrupts,
             weight: function.share.weight,

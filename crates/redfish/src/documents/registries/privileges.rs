@@ -13,8 +13,8 @@ use crate::place::Place;
 pub(super) fn registry() -> Value {
     let used: Vec<&str> = Role::Administrator.privileges().iter().map(|privilege| privilege.name()).collect();
     let mut mappings: BTreeMap<&str, Value> = BTreeMap::new();
-    for (entity, pattern) in Place::patterns() {
-        let Some(place) = Place::of_pattern(pattern) else { continue };
+    for (_, place) in Place::patterns() {
+        let entity = place.kind();
         // Actions are methods of the resource that they belong to.
         if !entity.is_empty() {
             mappings.entry(entity).or_insert_with(|| operations(entity, &place));

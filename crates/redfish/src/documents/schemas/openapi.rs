@@ -15,10 +15,8 @@ pub(crate) fn openapi() -> String {
         "openapi: 3.1.0\ninfo:\n  title: ebof, a Redfish service\n  version: '1.0'\n  description: |-\n    \
          The management of a target. Types are described at redfish.dmtf.org.\nservers:\n- url: /\npaths:\n",
     );
-    for (entity, pattern) in Place::patterns() {
-        if let Some(place) = Place::of_pattern(pattern) {
-            path(&mut text, entity, pattern, &place);
-        }
+    for (pattern, place) in Place::patterns() {
+        path(&mut text, &pattern, &place);
     }
     text.push_str(
         "components:\n  securitySchemes:\n    BasicAuth:\n      type: http\n      scheme: basic\n    SessionAuth:\n      \
@@ -27,10 +25,9 @@ pub(crate) fn openapi() -> String {
     text
 }
 
-fn path(text: &mut String, entity: &str, pattern: &str, place: &Place) {
-    let path = if pattern.is_empty() { "/redfish/v1/".to_owned() } else { format!("/redfish/v1/{pattern}") };
+fn path(text: &mut String, pattern: &str, place: &Place) {
     // Writing to a string does not fail.
-    let _ = writeln!(text, "  {path}:");
+    let _ = writeln!(text, "  /redfish/v1/{pattern}:");
     for method in place.methods() {
         let _ = writeln!(text, "    {}:", method.as_str().to_lowercase());
         parameters(text, pattern);
@@ -43,7 +40,7 @@ fn path(text: &mut String, entity: &str, pattern: &str, place: &Place) {
             text.push_str("      requestBody:\n        content:\n          application/json:\n            schema:\n              type: object\n");
         }
         text.push_str("      responses:\n");
-        match schema(entity).filter(|_| *method == Method::GET) {
+        match schema(place.kind()).filter(|_| *method == Method::GET) {
             Some(uri) => {
                 let _ = write!(
                     text,

@@ -146,13 +146,6 @@ fn event_type(kind: EventKind) -> &'static str {
 
 /// The type of the resource at an address; for a collection that of its members.
 fn resource_type(place: &Place) -> &'static str {
-    let path = place.to_string();
-    let own: Vec<&str> = path.split('/').skip(3).collect();
-    let fits = |pattern: &str| {
-        let wanted: Vec<&str> = pattern.split('/').collect();
-        wanted.len() == own.len()
-            && wanted.iter().zip(&own).all(|(wanted, own)| wanted.starts_with('{') || wanted == own)
-    };
-    let kind = Place::patterns().into_iter().find(|(_, pattern)| fits(pattern)).map_or("", |(kind, _)| kind);
+    let kind = place.kind();
     kind.strip_suffix("Collection").unwrap_or(kind)
 }
