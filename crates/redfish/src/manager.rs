@@ -39,14 +39,14 @@ impl Area for ManagerPlace {
             Self::Log(log) => json(&LogService::new(*log, view)),
             Self::Entries(log) => {
                 // The schema wants entries where other collections have references.
-                let entries = log.entries(view);
+                let entries = log::entries(*log, view);
                 let none = std::iter::empty::<Self>();
                 let mut all = json(&Collection::new(Self::Entries(*log), "LogEntry", "Log Entries", none));
                 all["Members@odata.count"] = entries.len().into();
                 all["Members"] = json(&entries);
                 all
             }
-            Self::Entry(log, id) => json(&log.entry(id, view).ok_or_else(|| self.missing())?),
+            Self::Entry(log, id) => json(&log::entry(*log, id, view).ok_or_else(|| self.missing())?),
             Self::Configuration => json(&ConfigurationResource::new(view)?),
             Self::Reset | Self::ClearLog(_) | Self::Plan | Self::Apply | Self::Edit => return Err(self.missing()),
         })

@@ -40,7 +40,7 @@ pub(super) async fn run(service: Arc<Service>, time: Duration) {
         let _ = timeout(INTERVAL, happened.notified()).await;
         let looked = Arc::clone(&service);
         // It takes locks of the target.
-        let due = move || looked.parts().subscriptions.due(looked.parts(), Instant::now());
+        let due = move || Delivery::due(looked.parts(), Instant::now());
         let Ok(due) = tokio::task::spawn_blocking(due).await else { return };
         for delivery in due {
             tokio::spawn(deliver(Arc::clone(&service), delivery, time, Arc::clone(&happened)));
@@ -59,11 +59,11 @@ async fn deliver(service: Arc<Service>, delivery: Delivery, time: Duration, ende
     let sent = post.send_within(time).await;
     let is_delivered = sent.is_ok();
     // It takes a lock, and may store that the subscription has ended.
-    let told = move || {
-        let outcome = service.parts().subscriptions.done(&delivery, is_delivered, Instant::now());
+    let finish = move || {
+        let outcome = delivery.done(&service.parts().subscriptions, is_delivered, Instant::now());
         (delivery, outcome)
     };
-    let Ok((delivery, outcome)) = tokio::task::spawn_blocking(told).await else { return };
+    let Ok((delivery, outcome)) = tokio::task::spawn_blocking(finish).await else { return };
     ended.notify_one();
     let Err(why) = sent else { return };
     let what = match outcome {

@@ -190,8 +190,8 @@ struct Certificate {
     certificate_string: String,
     certificate_type: &'static str,
     certificate_usage_types: [&'static str; 1],
-    subject: Identifier,
-    issuer: Identifier,
+    subject: DistinguishedName,
+    issuer: DistinguishedName,
     serial_number: String,
     fingerprint: String,
     fingerprint_hash_algorithm: &'static str,
@@ -203,7 +203,7 @@ struct Certificate {
 /// `Certificate.Identifier`.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Identifier {
+struct DistinguishedName {
     display_string: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     common_name: Option<String>,
@@ -219,7 +219,7 @@ struct Identifier {
     country: Option<String>,
 }
 
-impl Identifier {
+impl DistinguishedName {
     fn new(text: &str) -> Self {
         let part = |name: &str| {
             let mut parts = text.split(", ").filter_map(|part| part.split_once('='));
@@ -250,8 +250,8 @@ impl Certificate {
             certificate_string: shown.pem.clone(),
             certificate_type: if is_chain { "PEMchain" } else { "PEM" },
             certificate_usage_types: ["Web"],
-            subject: Identifier::new(&shown.subject),
-            issuer: Identifier::new(&shown.issuer),
+            subject: DistinguishedName::new(&shown.subject),
+            issuer: DistinguishedName::new(&shown.issuer),
             serial_number: shown.serial_number.clone(),
             fingerprint: shown.fingerprint.clone(),
             fingerprint_hash_algorithm: "TPM_ALG_SHA256",

@@ -50,20 +50,20 @@ pub(super) struct Port {
     interface_enabled: bool,
     status: Status,
     metrics: Link,
-    links: Links,
-    oem: Oem<Own>,
+    links: PortLinks,
+    oem: Oem<OemPort>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct PortLinks {
     associated_endpoints: Vec<Link>,
 }
 
 /// `EbofPort.v1_0_0.Port`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemPort {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     object: String,
@@ -96,8 +96,8 @@ impl Port {
             interface_enabled: true,
             status: Status::OK,
             metrics: link(ChassisPlace::PortMetrics(id.to_owned())),
-            links: Links { associated_endpoints: links(connected.map(|(at, _)| endpoint(at))) },
-            oem: oem(Own {
+            links: PortLinks { associated_endpoints: links(connected.map(|(at, _)| endpoint(at))) },
+            oem: oem(OemPort {
                 kind: "#EbofPort.v1_0_0.Port",
                 object: port.name.clone(),
                 listen: port.listen.clone(),

@@ -39,9 +39,9 @@ pub(super) struct Drive {
     metrics: Link,
     #[serde(skip_serializing_if = "Option::is_none")]
     environment_metrics: Option<Link>,
-    links: Links,
+    links: DriveLinks,
     actions: Actions,
-    oem: Oem<Own>,
+    oem: Oem<OemDrive>,
 }
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ struct Operation {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct DriveLinks {
     chassis: Link,
     storage: Link,
     volumes: Vec<Link>,
@@ -81,7 +81,7 @@ struct OemActions {
 /// `EbofDrive.v1_0_0.Drive`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemDrive {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     object: String,
@@ -94,7 +94,7 @@ struct Own {
     resources: Option<Resources>,
     formats: Vec<Format>,
     #[serde(flatten)]
-    details: Option<Details>,
+    details: Option<OwnDetails>,
 }
 
 /// The flexible resources of a drive.
@@ -118,7 +118,7 @@ struct Format {
 /// What only the drive itself can tell.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Details {
+struct OwnDetails {
     is_read_only: bool,
     overcommits: bool,
     is_exclusive: bool,
@@ -204,7 +204,7 @@ impl Drive {
             status: status_of(drive),
             metrics: link(place(ChassisPlace::DriveMetrics)),
             environment_metrics: drive.temperature_kelvin.map(|_| link(place(ChassisPlace::DriveEnvironment))),
-            links: Links::new(id, drive),
+            links: DriveLinks::new(id, drive),
             actions: Actions {
                 secure_erase: Action::new(place(ChassisPlace::SecureErase))
                     .accepts("SanitizationType@Redfish.AllowableValues", sanitizations(details)),
@@ -214,12 +214,12 @@ impl Drive {
                         .accepts("Kind@Redfish.AllowableValues", vec!["Short", "Extended", "Abort"]),
                 },
             },
-            oem: oem(Own::new(drive, details)),
+            oem: oem(OemDrive::new(drive, details)),
         }
     }
 }
 
-impl Links {
+impl DriveLinks {
     fn new(id: &str, drive: &DriveObject) -> Self {
         let volume = |nsid: u32| StoragePlace::Volume(id.to_owned(), format!("ns{nsid}"));
         Self {
@@ -234,7 +234,7 @@ impl Links {
     }
 }
 
-impl Own {
+impl OemDrive {
     fn new(drive: &DriveObject, details: Option<&DriveDetails>) -> Self {
         let format = |format: &FormatObject| Format {
             index: format.index,
@@ -256,12 +256,12 @@ impl Own {
                 interrupt_vectors_assigned: resources.interrupts_assigned,
             }),
             formats: drive.formats.iter().map(format).collect(),
-            details: details.map(|details| Details::new(drive, details)),
+            details: details.map(|details| OwnDetails::new(drive, details)),
         }
     }
 }
 
-impl Details {
+impl OwnDetails {
     fn new(drive: &DriveObject, details: &DriveDetails) -> Self {
         let (firmware, sanitize) = (&details.firmware, &details.sanitize);
         Self {

@@ -29,14 +29,14 @@ pub(super) struct Chassis {
     thermal_subsystem: Link,
     #[serde(skip_serializing_if = "Option::is_none")]
     environment_metrics: Option<Link>,
-    links: Links,
+    links: ChassisLinks,
     actions: Actions,
     oem: Oem<Enclosure>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct ChassisLinks {
     drives: Vec<Link>,
     storage: Vec<Link>,
     managed_by: Vec<Link>,
@@ -99,7 +99,7 @@ impl Chassis {
             sensors: link(ChassisPlace::Sensors),
             thermal_subsystem: link(ChassisPlace::Thermal),
             environment_metrics: sensor::Environment::of_box(view).map(|_| link(ChassisPlace::Environment)),
-            links: Links {
+            links: ChassisLinks {
                 drives: links(view.drives().map(|(id, _)| ChassisPlace::Drive(id.to_owned())).chain(drives)),
                 storage: links(view.storages().map(|(id, _)| StoragePlace::Subsystem(id.to_owned())).chain(storage)),
                 managed_by: links([ManagerPlace::Manager]),

@@ -27,7 +27,7 @@ pub(super) struct DriveMetrics {
     #[serde(rename = "NVMeSMART", skip_serializing_if = "Option::is_none")]
     smart: Option<Smart>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    oem: Option<Oem<Own>>,
+    oem: Option<Oem<OemDriveMetrics>>,
 }
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ struct Smart {
 /// `EbofDriveMetrics.v1_0_0.Logs`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemDriveMetrics {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     allocated_bytes: u64,
@@ -121,7 +121,7 @@ impl DriveMetrics {
             read_kib: health.map(|health| health.host_read_bytes / 1024),
             write_kib: health.map(|health| health.host_written_bytes / 1024),
             smart: details.as_deref().map(Smart::new),
-            oem: details.as_deref().map(|details| oem(Own::new(drive, details))),
+            oem: details.as_deref().map(|details| oem(OemDriveMetrics::new(drive, details))),
         }
     }
 }
@@ -148,7 +148,7 @@ impl Smart {
     }
 }
 
-impl Own {
+impl OemDriveMetrics {
     fn new(drive: &DriveObject, details: &DriveDetails) -> Self {
         Self {
             kind: "#EbofDriveMetrics.v1_0_0.Logs",

@@ -87,7 +87,7 @@ pub(super) struct FunctionResource {
     enabled: bool,
     status: Status,
     links: FunctionLinks,
-    oem: Oem<Own>,
+    oem: Oem<OemFunction>,
 }
 
 #[derive(Serialize)]
@@ -101,7 +101,7 @@ struct FunctionLinks {
 /// `EbofPCIeFunction.v1_0_0.Function`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemFunction {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     object: String,
@@ -152,7 +152,7 @@ impl FunctionResource {
                 device: link(ChassisPlace::Device(id.to_owned())),
                 drives: links([ChassisPlace::Drive(id.to_owned())]),
             },
-            oem: oem(Own {
+            oem: oem(OemFunction {
                 kind: "#EbofPCIeFunction.v1_0_0.Function",
                 object: format!("{}/{name}", drive.name),
                 storage_controller: link(StoragePlace::Controller(id.to_owned(), name)),

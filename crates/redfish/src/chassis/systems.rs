@@ -68,7 +68,7 @@ struct System {
     ethernet_interfaces: Link,
     log_services: Link,
     storage: Link,
-    links: Links,
+    links: SystemLinks,
 }
 
 /// `Resource.Status`, with that of what is below.
@@ -94,7 +94,7 @@ struct MemorySummary {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct SystemLinks {
     chassis: Vec<Link>,
     managed_by: Vec<Link>,
 }
@@ -127,7 +127,10 @@ impl System {
             ethernet_interfaces: link(SystemPlace::Interfaces),
             log_services: link(ManagerPlace::Logs),
             storage: link(StoragePlace::Collection),
-            links: Links { chassis: links([ChassisPlace::Enclosure]), managed_by: links([ManagerPlace::Manager]) },
+            links: SystemLinks {
+                chassis: links([ChassisPlace::Enclosure]),
+                managed_by: links([ManagerPlace::Manager]),
+            },
         }
     }
 }

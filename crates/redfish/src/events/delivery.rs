@@ -61,11 +61,11 @@ pub enum Outcome {
     Gone,
 }
 
-impl Subscriptions {
+impl Delivery {
     /// The deliveries that are due. Each has to be [`done`](Self::done) some time.
-    pub fn due(&self, parts: &Parts, now: Instant) -> Vec<Delivery> {
+    pub fn due(parts: &Parts, now: Instant) -> Vec<Self> {
         let view = View::new(parts);
-        let mut state = self.state();
+        let mut state = parts.subscriptions.state();
         let mut reports = Reports { view: &view, overview: None, made: BTreeMap::new() };
         let SubscriptionState { all, tests, .. } = &mut *state;
         let due = all.iter_mut().filter_map(|(id, subscription)| {
@@ -74,24 +74,24 @@ impl Subscriptions {
             }
             let push = subscription.push.clone()?;
             let (content, body) = match &push.subject {
-                Subject::Events => subscription.events(&push, tests, &view)?,
-                Subject::Reports(kinds) => subscription.report(&push, kinds, &mut reports)?,
+                Subject::Events => next_events(subscription, &push, tests, &view)?,
+                Subject::Reports(kinds) => next_report(subscription, &push, kinds, &mut reports)?,
             };
             subscription.in_flight = true;
             let Push { destination, headers, verify, .. } = push;
-            Some(Delivery { subscription: *id, destination, headers, verify, body: body.to_string(), content })
+            Some(Self { subscription: *id, destination, headers, verify, body: body.to_string(), content })
         });
         due.collect()
     }
 
     /// Tells how a delivery ended.
-    pub fn done(&self, delivery: &Delivery, delivered: bool, now: Instant) -> Option<Outcome> {
-        let mut state = self.state();
+    pub fn done(&self, subscriptions: &Subscriptions, delivered: bool, now: Instant) -> Option<Outcome> {
+        let mut state = subscriptions.state();
         let (attempts, interval_s) = (state.attempts, state.interval_s);
-        let Some(subscription) = state.all.get_mut(&delivery.subscription) else { return Some(Outcome::Gone) };
+        let Some(subscription) = state.all.get_mut(&self.subscription) else { return Some(Outcome::Gone) };
         subscription.in_flight = false;
         if delivered {
-            subscription.got(delivery.content);
+            self.content.acknowledge(subscription);
             (subscription.failures, subscription.retry_at) = (0, None);
             return None;
         }
@@ -101,13 +101,13 @@ impl Subscriptions {
         let interval = Duration::from_secs(interval_s);
         let wait = match policy {
             Some(Policy::TerminateAfterRetries) if is_over => {
-                state.all.remove(&delivery.subscription);
-                self.store(&state);
+                state.all.remove(&self.subscription);
+                subscriptions.store(&state);
                 return Some(Outcome::Terminated);
             }
             Some(Policy::SuspendRetries) if is_over => {
                 subscription.is_on = false;
-                self.store(&state);
+                subscriptions.store(&state);
                 return Some(Outcome::Suspended);
             }
             Some(Policy::RetryForeverWithBackoff) => {
@@ -120,49 +120,61 @@ impl Subscriptions {
     }
 }
 
-impl Subscription {
-    fn got(&mut self, content: Content) {
-        match content {
-            Content::Events { upto, tests_upto } => (self.seen, self.tests_seen) = (upto, tests_upto),
-            Content::Report { kind, time_unix_ms } => {
-                self.reported.insert(kind, time_unix_ms);
+impl Content {
+    /// Notes that a subscription has got it, or did not want it.
+    fn acknowledge(self, subscription: &mut Subscription) {
+        match self {
+            Self::Events { upto, tests_upto } => (subscription.seen, subscription.tests_seen) = (upto, tests_upto),
+            Self::Report { kind, time_unix_ms } => {
+                subscription.reported.insert(kind, time_unix_ms);
             }
         }
     }
+}
 
-    /// The next events that it wants. Those before are passed over.
-    fn events(&mut self, push: &Push, tests: &Tests, view: &View<'_>) -> Option<(Content, Value)> {
-        let (tests_upto, mut tests) = tests.since(self.tests_seen);
-        loop {
-            let more = view.parts.events.since(self.seen, RECORDS_MAX);
-            let upto = more.events.last().map_or(self.seen.min(more.latest), |event| event.id);
-            let loss = (more.lost > 0 && self.seen > 0).then(|| Record::of_loss(more.lost, view.now()));
-            let events = more.events.iter().map(|event| Record::of(event, origin(event, view)));
-            let all = loss.into_iter().chain(events).chain(std::mem::take(&mut tests));
-            let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.known())).collect();
-            if !wanted.is_empty() {
-                let body = payload(&upto.to_string(), &push.context, &wanted);
-                return Some((Content::Events { upto, tests_upto }, body));
-            }
-            self.got(Content::Events { upto, tests_upto });
-            if more.events.len() < RECORDS_MAX {
-                return None;
-            }
+/// The next events that a subscription wants. Those before are passed over.
+fn next_events(
+    subscription: &mut Subscription,
+    push: &Push,
+    tests: &Tests,
+    view: &View<'_>,
+) -> Option<(Content, Value)> {
+    let (tests_upto, mut tests) = tests.since(subscription.tests_seen);
+    loop {
+        let more = view.parts.events.since(subscription.seen, RECORDS_MAX);
+        let upto = more.events.last().map_or(subscription.seen.min(more.latest), |event| event.id);
+        let loss = (more.lost > 0 && subscription.seen > 0).then(|| Record::of_loss(more.lost, view.now()));
+        let events = more.events.iter().map(|event| Record::of(event, origin(event, view)));
+        let all = loss.into_iter().chain(events).chain(std::mem::take(&mut tests));
+        let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.known())).collect();
+        if !wanted.is_empty() {
+            let body = payload(&upto.to_string(), &push.context, &wanted);
+            return Some((Content::Events { upto, tests_upto }, body));
+        }
+        Content::Events { upto, tests_upto }.acknowledge(subscription);
+        if more.events.len() < RECORDS_MAX {
+            return None;
         }
     }
+}
 
-    /// The report that it has waited for longest, if there is one of another second than it got.
-    fn report(&self, push: &Push, kinds: &[ReportKind], reports: &mut Reports<'_>) -> Option<(Content, Value)> {
-        let time_unix_ms = reports.overview().time_unix_ms;
-        let kinds = if kinds.is_empty() { &ReportKind::ALL[..] } else { kinds };
-        let got = |kind: &ReportKind| self.reported.get(kind).copied().unwrap_or(0);
-        let kind = kinds.iter().copied().filter(|kind| got(kind) != time_unix_ms).min_by_key(got)?;
-        let mut body = reports.of(kind);
-        if !push.context.is_empty() {
-            body["Context"] = push.context.as_str().into();
-        }
-        Some((Content::Report { kind, time_unix_ms }, body))
+/// The report that a subscription has waited for longest, if there is one of another second than it
+/// got.
+fn next_report(
+    subscription: &Subscription,
+    push: &Push,
+    kinds: &[ReportKind],
+    reports: &mut Reports<'_>,
+) -> Option<(Content, Value)> {
+    let time_unix_ms = reports.overview().time_unix_ms;
+    let kinds = if kinds.is_empty() { &ReportKind::ALL[..] } else { kinds };
+    let got = |kind: &ReportKind| subscription.reported.get(kind).copied().unwrap_or(0);
+    let kind = kinds.iter().copied().filter(|kind| got(kind) != time_unix_ms).min_by_key(got)?;
+    let mut body = reports.of(kind);
+    if !push.context.is_empty() {
+        body["Context"] = push.context.as_str().into();
     }
+    Some((Content::Report { kind, time_unix_ms }, body))
 }
 
 /// The reports of the latest second, each made once for all who get it.

@@ -57,19 +57,19 @@ fn events_are_delivered_once_as_far_as_they_are_wanted() {
     let now = Instant::now();
     report(&service, EventKind::TaskBegan, "", "not of this severity");
     report(&service, EventKind::PortDown, "", "not below the chassis");
-    assert!(subscriptions.due(service.parts(), now).is_empty());
+    assert!(Delivery::due(service.parts(), now).is_empty());
     service.parts().events.report(
         NewEvent::new(EventKind::HealthWarning, "d1", "gone").severity(ebof_manage::events::EventSeverity::Warning),
     );
-    let due = subscriptions.due(service.parts(), now);
+    let due = Delivery::due(service.parts(), now);
     let [delivery] = due.as_slice() else { panic!("{due:?}") };
     assert_eq!(delivery.headers, [("Authorization".to_owned(), "Bearer secret".to_owned())]);
     let sent = records(&delivery.body);
     assert_eq!((sent.len(), sent[0]["Message"].as_str(), sent[0]["MemberId"].as_str()), (1, Some("gone"), Some("0")));
     assert_eq!(sent[0]["OriginOfCondition"]["@odata.id"], "/redfish/v1/Chassis/enclosure/Drives/d1");
-    assert!(subscriptions.due(service.parts(), now).is_empty(), "one at a time");
-    assert_eq!(subscriptions.done(delivery, true, now), None);
-    assert!(subscriptions.due(service.parts(), now).is_empty());
+    assert!(Delivery::due(service.parts(), now).is_empty(), "one at a time");
+    assert_eq!(delivery.done(subscriptions, true, now), None);
+    assert!(Delivery::due(service.parts(), now).is_empty());
 }
 
 #[test]
@@ -88,15 +88,15 @@ fn a_delivery_is_tried_again_as_the_policy_says() {
         report(&service, EventKind::TaskBegan, "", "one");
         let subscriptions = &service.parts().subscriptions;
         let mut now = Instant::now();
-        let first = subscriptions.due(service.parts(), now).pop().unwrap();
-        assert_eq!(subscriptions.done(&first, false, now), Some(Outcome::Retries));
-        assert!(subscriptions.due(service.parts(), now + Duration::from_secs(9)).is_empty());
+        let first = Delivery::due(service.parts(), now).pop().unwrap();
+        assert_eq!(first.done(subscriptions, false, now), Some(Outcome::Retries));
+        assert!(Delivery::due(service.parts(), now + Duration::from_secs(9)).is_empty());
         now += Duration::from_secs(10);
-        let second = subscriptions.due(service.parts(), now).pop().unwrap();
+        let second = Delivery::due(service.parts(), now).pop().unwrap();
         assert_eq!(second.body, first.body);
-        assert_eq!(subscriptions.done(&second, false, now), end, "{policy}");
+        assert_eq!(second.done(subscriptions, false, now), end, "{policy}");
         let later = now + Duration::from_secs(10);
-        let is_due = !subscriptions.due(service.parts(), later).is_empty();
+        let is_due = !Delivery::due(service.parts(), later).is_empty();
         assert_eq!(is_due, policy == "RetryForever", "{policy}");
         if end == Some(Outcome::Suspended) {
             let state = ask(&service, "GET", "/Subscriptions/1", Value::Null).1["Status"]["State"].clone();
@@ -104,7 +104,7 @@ fn a_delivery_is_tried_again_as_the_policy_says() {
             let resume = "/Subscriptions/1/Actions/EventDestination.ResumeSubscription";
             assert_eq!(ask(&service, "POST", resume, json!({})).0, 204);
             report(&service, EventKind::TaskBegan, "", "two");
-            let due = subscriptions.due(service.parts(), later).pop().unwrap();
+            let due = Delivery::due(service.parts(), later).pop().unwrap();
             assert_eq!(records(&due.body)[0]["Message"], "two", "what was meanwhile is not delivered");
         }
     }

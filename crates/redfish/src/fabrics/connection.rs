@@ -95,10 +95,10 @@ pub(super) struct Connection {
     connection_type: &'static str,
     status: Status,
     volume_info: Vec<VolumeInfo>,
-    links: Links,
+    links: ConnectionLinks,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<Actions>,
-    oem: Oem<Own>,
+    oem: Oem<OemConnection>,
 }
 
 #[derive(Serialize)]
@@ -111,7 +111,7 @@ struct VolumeInfo {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct ConnectionLinks {
     initiator_endpoints: Vec<Link>,
     target_endpoints: Vec<Link>,
 }
@@ -127,7 +127,7 @@ struct Actions {
 /// `EbofConnection.v1_0_0.Connection`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemConnection {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     any_host: bool,
@@ -168,7 +168,7 @@ impl Connection {
             connection_type: "Storage",
             status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
             volume_info: volumes.map(|namespace| VolumeInfo::new(found.storage_id, namespace)).collect(),
-            links: Links {
+            links: ConnectionLinks {
                 initiator_endpoints: links(initiators),
                 target_endpoints: links(sites.iter().map(|site| endpoint(FabricKind::Nvmeof, &site.endpoint_id()))),
             },
@@ -176,7 +176,7 @@ impl Connection {
                 add: Action::new(place(FabricPlace::AddVolume)),
                 remove: Action::new(place(FabricPlace::RemoveVolume)),
             }),
-            oem: oem(Own { kind: OWN, any_host: found.host.is_none(), connected }),
+            oem: oem(OemConnection { kind: OWN, any_host: found.host.is_none(), connected }),
         }
     }
 
@@ -201,12 +201,12 @@ impl Connection {
             connection_type: "Storage",
             status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
             volume_info: reached.map(|namespace| VolumeInfo::new(site.storage, namespace)).collect(),
-            links: Links {
+            links: ConnectionLinks {
                 initiator_endpoints: links([endpoint(FabricKind::Pcie, &machine_id(view, id))]),
                 target_endpoints: links([endpoint(FabricKind::Pcie, &site.endpoint_id())]),
             },
             actions: None,
-            oem: oem(Own { kind: OWN, any_host: false, connected }),
+            oem: oem(OemConnection { kind: OWN, any_host: false, connected }),
         }
     }
 }

@@ -89,8 +89,8 @@ pub(super) struct Endpoint {
     #[serde(rename = "IPTransportDetails", skip_serializing_if = "Vec::is_empty")]
     transports: Vec<TransportDetails>,
     status: Status,
-    links: Links,
-    oem: Oem<Own>,
+    links: EndpointLinks,
+    oem: Oem<OemEndpoint>,
 }
 
 #[derive(Serialize)]
@@ -124,7 +124,7 @@ struct Address {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct EndpointLinks {
     connections: Vec<Link>,
     zones: Vec<Link>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -136,7 +136,7 @@ struct Links {
 /// `EbofEndpoint.v1_0_0.Endpoint`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemEndpoint {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     object: String,
@@ -146,7 +146,7 @@ struct Own {
     addresses: Vec<String>,
 }
 
-impl Own {
+impl OemEndpoint {
     fn new<'h>(object: &str, configured: Option<bool>, hosts: impl IntoIterator<Item = &'h HostObject>) -> Self {
         let mut addresses: Vec<String> = hosts.into_iter().map(|host| host.peer.clone()).collect();
         let connected = !addresses.is_empty();
@@ -193,13 +193,13 @@ impl Endpoint {
             identifiers: vec![Identifier::nqn(site.nqn())],
             transports: ports.iter().filter_map(|(_, port)| TransportDetails::of(view, port)).collect(),
             status: Status::of(state),
-            links: Links {
+            links: EndpointLinks {
                 connections: links(connection::of_target(view, kind, site)),
                 zones: links(zones),
                 local_ports: links(local.map(|(id, _)| ChassisPlace::Port((*id).to_owned()))),
                 connected_ports: Vec::new(),
             },
-            oem: oem(Own::new(&site.controller.object(), None, site.hosts().iter().filter(is_here))),
+            oem: oem(OemEndpoint::new(&site.controller.object(), None, site.hosts().iter().filter(is_here))),
         }
     }
 
@@ -223,13 +223,13 @@ impl Endpoint {
             identifiers: vec![Identifier::nqn(nqn)],
             transports: Vec::new(),
             status: Status::of(state),
-            links: Links {
+            links: EndpointLinks {
                 connections: links(connection::of_host(view, nqn)),
                 zones: Vec::new(),
                 local_ports: Vec::new(),
                 connected_ports: links(ports.into_iter().map(|id| ChassisPlace::Port(id.to_owned()))),
             },
-            oem: oem(Own::new(nqn, Some(is_configured), all)),
+            oem: oem(OemEndpoint::new(nqn, Some(is_configured), all)),
         }
     }
 
@@ -256,7 +256,7 @@ impl Endpoint {
             identifiers,
             transports: Vec::new(),
             status: Status::of(state),
-            links: Links {
+            links: EndpointLinks {
                 connections: links(
                     connection::at_port(view, port)
                         .map(|_| FabricPlace::Connection(FabricKind::Pcie, port_id.to_owned())),
@@ -265,7 +265,7 @@ impl Endpoint {
                 local_ports: Vec::new(),
                 connected_ports: Vec::new(),
             },
-            oem: oem(Own::new(nqn.as_deref().unwrap_or(&port.name), None, all)),
+            oem: oem(OemEndpoint::new(nqn.as_deref().unwrap_or(&port.name), None, all)),
         }
     }
 }

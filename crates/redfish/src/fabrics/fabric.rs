@@ -15,12 +15,12 @@ pub(super) struct Fabric {
     endpoints: Link,
     connections: Link,
     zones: Link,
-    links: Links,
+    links: FabricLinks,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct FabricLinks {
     managed_by: Vec<Link>,
 }
 
@@ -37,7 +37,7 @@ impl Fabric {
             endpoints: link(FabricPlace::Endpoints(kind)),
             connections: link(FabricPlace::Connections(kind)),
             zones: link(FabricPlace::Zones(kind)),
-            links: Links { managed_by: links([ManagerPlace::Manager]) },
+            links: FabricLinks { managed_by: links([ManagerPlace::Manager]) },
         }
     }
 }

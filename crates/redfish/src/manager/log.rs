@@ -16,46 +16,41 @@ use crate::response::time::date_time;
 /// The most entries of a log that are shown.
 const ENTRIES_MAX: usize = 1000;
 
-impl Log {
-    const fn description(self) -> &'static str {
-        match self {
-            Self::Events => "What happened to the target, the latest first",
-            Self::ConnectionsRefused => {
-                "Connections that hosts were refused and what to do about them, the latest first"
-            }
-            Self::SlowCommands => "Commands that took long and where their time went, the latest first",
+const fn description(log: Log) -> &'static str {
+    match log {
+        Log::Events => "What happened to the target, the latest first",
+        Log::ConnectionsRefused => "Connections that hosts were refused and what to do about them, the latest first",
+        Log::SlowCommands => "Commands that took long and where their time went, the latest first",
+    }
+}
+
+/// The entries of a log, the latest first.
+pub(super) fn entries(log: Log, view: &View<'_>) -> Vec<LogEntry> {
+    match log {
+        Log::Events => all_events(view).iter().rev().take(ENTRIES_MAX).map(log_entry_of_event).collect(),
+        Log::ConnectionsRefused => view.parts.target.refused().iter().rev().take(ENTRIES_MAX).map(of_refusal).collect(),
+        Log::SlowCommands => {
+            let slow = view.parts.measured.slow();
+            slow.commands.iter().rev().take(ENTRIES_MAX).map(|command| of_command(command, view)).collect()
         }
     }
+}
 
-    /// Its entries, the latest first.
-    pub(super) fn entries(self, view: &View<'_>) -> Vec<LogEntry> {
-        match self {
-            Self::Events => all_events(view).iter().rev().take(ENTRIES_MAX).map(log_entry_of_event).collect(),
-            Self::ConnectionsRefused => {
-                view.parts.target.refused().iter().rev().take(ENTRIES_MAX).map(of_refusal).collect()
-            }
-            Self::SlowCommands => {
-                let slow = view.parts.measured.slow();
-                slow.commands.iter().rev().take(ENTRIES_MAX).map(|command| of_command(command, view)).collect()
-            }
+/// One of them.
+pub(super) fn entry(log: Log, id: &str, view: &View<'_>) -> Option<LogEntry> {
+    match log {
+        Log::Events => {
+            let number: u64 = id.parse().ok().filter(|number: &u64| number.to_string() == id)?;
+            let event = view.parts.events.since(number.checked_sub(1)?, 1).events.pop()?;
+            (event.id == number).then(|| log_entry_of_event(&event))
         }
-    }
-
-    pub(super) fn entry(self, id: &str, view: &View<'_>) -> Option<LogEntry> {
-        match self {
-            Self::Events => {
-                let number: u64 = id.parse().ok().filter(|number: &u64| number.to_string() == id)?;
-                let event = view.parts.events.since(number.checked_sub(1)?, 1).events.pop()?;
-                (event.id == number).then(|| log_entry_of_event(&event))
-            }
-            Self::ConnectionsRefused => {
-                let refused = view.parts.target.refused();
-                refused.iter().find(|refusal| refusal_id(refusal) == id).map(of_refusal)
-            }
-            Self::SlowCommands => {
-                let slow = view.parts.measured.slow();
-                slow.commands.iter().find(|command| command.id.to_string() == id).map(|found| of_command(found, view))
-            }
+        Log::ConnectionsRefused => {
+            let refused = view.parts.target.refused();
+            refused.iter().find(|refusal| refusal_id(refusal) == id).map(of_refusal)
+        }
+        Log::SlowCommands => {
+            let slow = view.parts.measured.slow();
+            slow.commands.iter().find(|command| command.id.to_string() == id).map(|found| of_command(found, view))
         }
     }
 }
@@ -112,7 +107,7 @@ impl LogService {
     pub(super) fn new(log: Log, view: &View<'_>) -> Self {
         let slow = (log == Log::SlowCommands).then(|| OemSlowCommands::new(&view.parts.measured.slow()));
         Self {
-            head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.id(), log.description()),
+            head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.id(), description(log)),
             service_enabled: slow.as_ref().is_none_or(OemSlowCommands::is_on),
             max_number_of_records: ENTRIES_MAX,
             over_write_policy: "WrapsWhenFull",

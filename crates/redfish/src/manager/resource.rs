@@ -29,7 +29,7 @@ pub(super) struct Manager {
     network_protocol: Link,
     ethernet_interfaces: Link,
     log_services: Link,
-    links: Links,
+    links: ManagerLinks,
     actions: Actions,
     oem: Oem<OemManager>,
 }
@@ -50,7 +50,7 @@ struct OemActions {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct ManagerLinks {
     manager_for_chassis: Vec<Link>,
     manager_in_chassis: Link,
     manager_for_fabrics: Vec<Link>,
@@ -103,7 +103,7 @@ impl Manager {
             network_protocol: link(ManagerPlace::NetworkProtocol),
             ethernet_interfaces: link(SystemPlace::Interfaces),
             log_services: link(ManagerPlace::Logs),
-            links: Links {
+            links: ManagerLinks {
                 manager_for_chassis: links([ChassisPlace::Enclosure]),
                 manager_in_chassis: link(ChassisPlace::Enclosure),
                 manager_for_fabrics: links(FabricKind::ALL.map(FabricPlace::Fabric)),

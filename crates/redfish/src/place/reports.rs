@@ -2,6 +2,7 @@
 
 use ebof_manage::history::SeriesKind;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{Place, TelemetryPlace};
 
@@ -50,6 +51,16 @@ impl ReportKind {
     /// The report of an identifier.
     pub(crate) fn with_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What it is about, in words.
+    pub(crate) fn objects(self) -> String {
+        if self.0 == SeriesKind::Target { "the target".to_owned() } else { self.name().to_lowercase() }
+    }
+
+    /// What filters of streams look at.
+    pub(crate) fn known(self) -> Value {
+        json!({ "EventFormatType": "MetricReport", "MetricReportDefinition": self.definition() })
     }
 
     /// What its objects are.

@@ -28,15 +28,15 @@ pub(super) struct StorageController {
     identifiers: Vec<Identifier>,
     status: Status,
     #[serde(rename = "NVMeControllerProperties")]
-    nvme: Properties,
-    links: Links,
+    nvme: ControllerProperties,
+    links: ControllerLinks,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<Actions>,
-    oem: Oem<Own>,
+    oem: Oem<OemController>,
 }
 
 #[derive(Serialize)]
-struct Properties {
+struct ControllerProperties {
     #[serde(rename = "ControllerType")]
     kind: &'static str,
     #[serde(rename = "NVMeVersion")]
@@ -75,7 +75,7 @@ struct Attributes {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct ControllerLinks {
     attached_volumes: Vec<Link>,
     endpoints: Vec<Link>,
     #[serde(rename = "PCIeFunctions")]
@@ -93,7 +93,7 @@ struct Actions {
 /// `EbofStorageController.v1_0_0.Function`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemController {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     object: String,
@@ -176,13 +176,13 @@ impl StorageController {
             supported_controller_protocols: vec!["NVMeOverFabrics", "PCIe"],
             identifiers: vec![Identifier::nqn(site.nqn())],
             status: status(view, controller),
-            nvme: Properties::new(view, controller, details.as_ref()),
-            links: Links::new(view, id, controller, &site),
+            nvme: ControllerProperties::new(view, controller, details.as_ref()),
+            links: ControllerLinks::new(view, id, controller, &site),
             actions: (!matches!(controller, AnyController::Plain(_))).then(|| Actions {
                 attach: Action::new(place(StoragePlace::Attach)),
                 detach: Action::new(place(StoragePlace::Detach)),
             }),
-            oem: oem(Own::new(view, controller, &site)),
+            oem: oem(OemController::new(view, controller, &site)),
         }
     }
 }
@@ -202,7 +202,7 @@ const PLAIN_CTRATT: u32 = 1 | 1 << 6;
 const PLAIN_ONCS: u16 = 0;
 const PLAIN_VERSION: &str = "2.1.0";
 
-impl Properties {
+impl ControllerProperties {
     fn new(view: &View<'_>, controller: AnyController<'_>, details: Option<&Rc<DriveDetails>>) -> Self {
         let number = match controller {
             AnyController::Function(_, function) => Some(function.name.number),
@@ -271,7 +271,7 @@ impl Attributes {
     }
 }
 
-impl Links {
+impl ControllerLinks {
     fn new(view: &View<'_>, id: &str, controller: AnyController<'_>, site: &Site<'_>) -> Self {
         let storage = match controller {
             AnyController::Primary(drive) | AnyController::Function(drive, _) => Storage::Drive(drive),
@@ -302,7 +302,7 @@ pub(super) fn is_attached(namespace: Namespace<'_>, controller: AnyController<'_
     }
 }
 
-impl Own {
+impl OemController {
     fn new(view: &View<'_>, controller: AnyController<'_>, site: &Site<'_>) -> Self {
         let function = match controller {
             AnyController::Function(_, function) => Some(function),

@@ -23,22 +23,22 @@ pub(super) struct Subsystem {
     volumes: Link,
     drives: Vec<Link>,
     #[serde(rename = "NVMeSubsystemProperties")]
-    nvme: Properties,
-    links: Links,
+    nvme: SubsystemProperties,
+    links: StorageLinks,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<Actions>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Properties {
+struct SubsystemProperties {
     max_namespaces_supported: u32,
     shared_namespace_controller_attachment_supported: bool,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct StorageLinks {
     enclosures: Vec<Link>,
 }
 
@@ -86,11 +86,11 @@ impl Subsystem {
             controllers: link(StoragePlace::Controllers(id())),
             volumes: link(StoragePlace::Volumes(id())),
             drives,
-            nvme: Properties {
+            nvme: SubsystemProperties {
                 max_namespaces_supported: most,
                 shared_namespace_controller_attachment_supported: shares,
             },
-            links: Links { enclosures: links([ChassisPlace::Enclosure]) },
+            links: StorageLinks { enclosures: links([ChassisPlace::Enclosure]) },
             actions: with_functions
                 .then(|| Actions { oem: OemActions { reset: Action::new(StoragePlace::ResetDrive(id())) } }),
         }

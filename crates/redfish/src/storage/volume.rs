@@ -32,12 +32,12 @@ pub(super) struct Volume {
     operations: Vec<Operation>,
     status: Status,
     #[serde(rename = "NVMeNamespaceProperties")]
-    nvme: Properties,
+    nvme: NamespaceProperties,
     metrics: Link,
-    links: Links,
+    links: VolumeLinks,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<Actions>,
-    oem: Oem<Own>,
+    oem: Oem<OemVolume>,
 }
 
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ struct Operation {
 }
 
 #[derive(Serialize)]
-struct Properties {
+struct NamespaceProperties {
     #[serde(rename = "NamespaceId")]
     namespace_id: String,
     #[serde(rename = "NamespaceType")]
@@ -98,7 +98,7 @@ struct Features {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct VolumeLinks {
     drives: Vec<Link>,
     controllers: Vec<Link>,
     owning_storage_resource: Link,
@@ -125,7 +125,7 @@ struct OemActions {
 /// `EbofVolume.v1_0_0.Namespace`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Own {
+struct OemVolume {
     #[serde(rename = "@odata.type")]
     kind: &'static str,
     object: String,
@@ -139,13 +139,13 @@ struct Own {
     #[serde(rename = "ANAGroupId", skip_serializing_if = "Option::is_none")]
     ana_group: Option<u32>,
     #[serde(flatten)]
-    details: Option<Details>,
+    details: Option<OfDrive>,
 }
 
 /// What only a drive's namespaces have.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Details {
+struct OfDrive {
     allocatable_bytes: u64,
     claimed_bytes: u64,
     keeps_checksums: bool,
@@ -191,9 +191,9 @@ impl Volume {
                 .into_iter()
                 .collect(),
             status: status_of(drive),
-            nvme: Properties::new(&drive.formats, namespace, version),
+            nvme: NamespaceProperties::new(&drive.formats, namespace, version),
             metrics: link(place(StoragePlace::VolumeMetrics)),
-            links: Links::new(view, id, own, vec![link(ChassisPlace::Drive(id.to_owned()))]),
+            links: VolumeLinks::new(view, id, own, vec![link(ChassisPlace::Drive(id.to_owned()))]),
             actions: Some(Actions {
                 initialize: Action::new(place(StoragePlace::Initialize))
                     .accepts("InitializeType@Redfish.AllowableValues", vec!["Fast", "Slow"]),
@@ -203,7 +203,7 @@ impl Volume {
                     map: Action::new(place(StoragePlace::Map)),
                 },
             }),
-            oem: oem(Own {
+            oem: oem(OemVolume {
                 kind: OWN,
                 object: namespace.name.to_string(),
                 write_protected: namespace.write_protected,
@@ -211,7 +211,7 @@ impl Volume {
                 connected_hosts: connected(holders(view, namespace)),
                 backing: None,
                 ana_group: None,
-                details: details.map(Details::new),
+                details: details.map(OfDrive::new),
             }),
         }
     }
@@ -236,11 +236,11 @@ impl Volume {
             identifiers: uuid.into_iter().chain(nguid).chain(eui).collect(),
             operations: Vec::new(),
             status: if namespace.enabled { view.plain_status(storage.nqn()) } else { Status::of(State::Disabled) },
-            nvme: Properties::plain(namespace),
+            nvme: NamespaceProperties::plain(namespace),
             metrics: link(StoragePlace::VolumeMetrics(id.to_owned(), own.id())),
-            links: Links::new(view, id, own, Vec::new()),
+            links: VolumeLinks::new(view, id, own, Vec::new()),
             actions: None,
-            oem: oem(Own {
+            oem: oem(OemVolume {
                 kind: OWN,
                 object: format!("{}/{}", storage.nqn(), own.id()),
                 write_protected: namespace.write_protect,
@@ -288,7 +288,7 @@ fn format_name(index: u8) -> String {
     format!("LBAFormat{index}")
 }
 
-impl Properties {
+impl NamespaceProperties {
     fn new(formats: &[FormatObject], namespace: &NamespaceObject, version: Option<String>) -> Self {
         let current = formats.iter().find(|format| {
             format.block_size_bytes == namespace.block_size_bytes && format.metadata_bytes == namespace.metadata_bytes
@@ -341,7 +341,7 @@ impl Features {
     }
 }
 
-impl Links {
+impl VolumeLinks {
     fn new(view: &View<'_>, id: &str, namespace: Namespace<'_>, drives: Vec<Link>) -> Self {
         let storage = namespace.storage();
         let attached = AnyController::all(storage).into_iter().filter(|one| is_attached(namespace, *one));
@@ -365,7 +365,7 @@ impl Links {
     }
 }
 
-impl Details {
+impl OfDrive {
     fn new(details: &NamespaceDetails) -> Self {
         Self {
             allocatable_bytes: details.capacity_bytes,

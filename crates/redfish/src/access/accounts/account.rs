@@ -27,12 +27,12 @@ pub(super) struct ManagerAccount {
     password_change_required: bool,
     account_types: [&'static str; 2],
     strict_account_types: bool,
-    links: Links,
+    links: AccountLinks,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Links {
+struct AccountLinks {
     role: Link,
 }
 
@@ -53,7 +53,7 @@ impl ManagerAccount {
             password_change_required: account.must_change_password,
             account_types: TYPES,
             strict_account_types: false,
-            links: Links { role: link(AccountPlace::Role(account.role.name().to_owned())) },
+            links: AccountLinks { role: link(AccountPlace::Role(account.role.name().to_owned())) },
         }
     }
 }

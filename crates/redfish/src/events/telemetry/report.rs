@@ -2,7 +2,7 @@
 
 use ebof_manage::history::{Overview, Query, Resolution, Sample, SeriesKind, SeriesName};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::definition::METRICS;
 use crate::events::objects;
@@ -11,17 +11,6 @@ use crate::place::id::slug;
 use crate::place::{ManagerPlace, Place, ReportKind, TelemetryPlace};
 use crate::response::head::{Head, Link, link};
 use crate::response::time::date_time;
-
-impl ReportKind {
-    pub(super) fn objects(self) -> String {
-        if self.series() == SeriesKind::Target { "the target".to_owned() } else { self.name().to_lowercase() }
-    }
-
-    /// What filters of streams look at.
-    pub(crate) fn known(self) -> Value {
-        json!({ "EventFormatType": "MetricReport", "MetricReportDefinition": self.definition() })
-    }
-}
 
 /// `MetricReport`.
 #[derive(Serialize)]

@@ -23,7 +23,7 @@ fn delivered(filter: &Value) -> Vec<String> {
         "MessageSeverity": "Warning", "OriginOfCondition": "/redfish/v1/Chassis/enclosure/Drives/d0",
     });
     assert_eq!(ask(&service, "POST", "/Actions/EventService.SubmitTestEvent", test).0, 204);
-    let due = service.parts().subscriptions.due(service.parts(), Instant::now());
+    let due = Delivery::due(service.parts(), Instant::now());
     let bodies = due.iter().map(|delivery| serde_json::from_str::<Value>(&delivery.body).unwrap());
     let mut messages = Vec::new();
     for body in bodies {
@@ -78,7 +78,7 @@ fn every_event_is_about_a_resource_of_a_listed_type() {
                 assert_eq!(ask(&service, "POST", "/Subscriptions", body).0, 201);
             }
             report(&service, *kind, object, "it happens");
-            let due = service.parts().subscriptions.due(service.parts(), Instant::now());
+            let due = Delivery::due(service.parts(), Instant::now());
             let [delivery] = due.as_slice() else { panic!("{}: {due:?}", kind.name()) };
             let one = listed.iter().zip(1..).find(|(_, id)| *id == delivery.subscription).unwrap().0;
             seen.insert(*one);
@@ -94,7 +94,7 @@ fn wanted_events_behind_many_others_come_at_once() {
     assert_eq!(ask(&service, "POST", "/Subscriptions", wanted).0, 201);
     (0..200).for_each(|number| report(&service, EventKind::TaskBegan, "", &format!("task {number}")));
     report(&service, EventKind::PortDown, "fabric0", "down");
-    let due = service.parts().subscriptions.due(service.parts(), Instant::now()).pop().unwrap();
+    let due = Delivery::due(service.parts(), Instant::now()).pop().unwrap();
     assert_eq!(records(&due.body)[0]["Message"], "down");
 }
 
@@ -109,8 +109,8 @@ fn what_ended_for_its_destination_stays_so_after_a_restart() {
         assert_eq!(ask(&service, "POST", "/Subscriptions", body).0, 201);
         report(&service, EventKind::TaskBegan, "", "one");
         let subscriptions = &service.parts().subscriptions;
-        let due = subscriptions.due(service.parts(), Instant::now()).pop().unwrap();
-        assert!(subscriptions.done(&due, false, Instant::now()).is_some());
+        let due = Delivery::due(service.parts(), Instant::now()).pop().unwrap();
+        assert!(due.done(subscriptions, false, Instant::now()).is_some());
         let text = kept.lock().unwrap().clone();
         let again = Arc::new(Subscriptions::new(text.as_deref(), None).unwrap());
         let restarted = Service::new(Parts { subscriptions: again, ..parts() });

@@ -48,12 +48,12 @@ impl Rig {
 
     /// The deliveries that are due: the identifier of each report, and its second.
     fn due(&self, later: u64) -> Vec<(Delivery, Value)> {
-        let due = self.service.parts().subscriptions.due(self.service.parts(), self.now + Duration::from_secs(later));
+        let due = Delivery::due(self.service.parts(), self.now + Duration::from_secs(later));
         due.into_iter().map(|one| (one.clone(), serde_json::from_str(&one.body).unwrap())).collect()
     }
 
     fn done(&self, delivery: &Delivery, delivered: bool) -> Option<Outcome> {
-        self.service.parts().subscriptions.done(delivery, delivered, self.now)
+        delivery.done(&self.service.parts().subscriptions, delivered, self.now)
     }
 }
 
