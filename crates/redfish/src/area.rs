@@ -1,10 +1,10 @@
 //! What an area of the tree is: what is shown and done at its addresses. Changes of the box and of
-//! its configuration are asked for ([`demand`]), carried out ([`wanted`]) or only planned
+//! its configuration are asked for ([`demand`]), carried out ([`carry_out`]) or only planned
 //! ([`plan`]) in the same way in all areas.
 
+pub(crate) mod carry_out;
 pub(crate) mod demand;
 pub(crate) mod plan;
-pub(crate) mod wanted;
 
 use std::cell::Cell;
 

@@ -13,8 +13,8 @@ use ebof_manage::enclosure::{DriveObject, PortKind, PortObject};
 use http::Method;
 use serde_json::Value;
 
+use crate::area::carry_out::carry_out;
 use crate::area::demand::{Demand, Preview};
-use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
 use crate::managed::missing;
 use crate::managed::site::function_of;

@@ -66,7 +66,7 @@ impl Area for EventPlace {
                 if subscriptions.alter(number(id), &change)? { Ok(Done::Made) } else { Err(self.missing()) }
             }
             (Self::Suspend(id) | Self::Resume(id), _) => {
-                // Events of before are not delivered later.
+                // Events from before the subscription was resumed are not delivered.
                 input.finish(None)?;
                 let is_on = matches!(self, Self::Resume(_));
                 let latest = request.parts.events.latest();
@@ -115,7 +115,7 @@ fn submit(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let kind = input.text("EventType");
     let group = input.number("EventGroupId", 0..=u64::MAX >> 1);
     input.finish(None)?;
-    let record = Record::of_test(TestEvent {
+    let record = Record::from_test(TestEvent {
         id: id.unwrap_or_default(),
         severity: severity.unwrap_or(Health::OK),
         message: message.unwrap_or_else(|| "A test event.".to_owned()),

@@ -12,8 +12,8 @@ mod zone;
 use http::Method;
 use serde_json::Value;
 
+use crate::area::carry_out::carry_out;
 use crate::area::demand::{Demand, Preview};
-use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
 use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace};
@@ -77,17 +77,17 @@ impl FabricPlace {
                 let permission = connection::find(view, *kind, id).ok_or_else(|| self.missing())?;
                 match *method == Method::DELETE {
                     true => connection::change::forbid(&permission, input, view),
-                    false => connection::change::alter(&permission, input, &self.read(view)?, view),
+                    false => connection::change::set_volumes(&permission, input, &self.read(view)?, view),
                 }
             }
             Self::AddVolume(kind, id) | Self::RemoveVolume(kind, id) => {
                 let permission = connection::find(view, *kind, id).ok_or_else(|| self.missing())?;
-                connection::change::volume(&permission, matches!(self, Self::AddVolume(..)), input)
+                connection::change::add_or_remove_volume(&permission, matches!(self, Self::AddVolume(..)), input)
             }
-            Self::Zone(kind, id) => change::alter(&self.zone(view, *kind, id)?, input, &self.read(view)?, view),
+            Self::Zone(kind, id) => change::set_endpoints(&self.zone(view, *kind, id)?, input, &self.read(view)?, view),
             Self::AddEndpoint(kind, id) | Self::RemoveEndpoint(kind, id) => {
                 let zone = self.zone(view, *kind, id)?;
-                change::one(&zone, matches!(self, Self::AddEndpoint(..)), input, view)
+                change::add_or_remove_endpoint(&zone, matches!(self, Self::AddEndpoint(..)), input, view)
             }
             _ => Err(self.missing()),
         }

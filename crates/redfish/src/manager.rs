@@ -14,8 +14,8 @@ mod update;
 use http::Method;
 use serde_json::Value;
 
+use crate::area::carry_out::carry_out;
 use crate::area::demand::Preview;
-use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
 use crate::managed::view::View;
 use crate::place::{Log, ManagerPlace};

@@ -54,7 +54,7 @@ impl Place {
 
     /// Whether a user may use a method, as far as the address tells.
     pub(crate) fn permits(&self, method: &Method, user: &User) -> bool {
-        // Their own accounts are everybody's.
+        // Everybody may read and change their own account.
         let is_own = matches!(self, Self::Account(AccountPlace::Account(id)) if *id == user.account.to_string());
         let is_by_self = is_own && matches!(*method, Method::GET | Method::PATCH) && user.may(Privilege::ConfigureSelf);
         is_by_self || self.privilege(method).is_none_or(|privilege| user.may(privilege))
@@ -65,7 +65,7 @@ impl Place {
         match self {
             Self::Storage(StoragePlace::Controller(_, id)) => id == PRIMARY || id == PLAIN,
             Self::Fabrics(FabricPlace::Endpoint(FabricKind::Nvmeof, id)) => is_target(id),
-            // What is in the fabric of direct ports follows from what is at these.
+            // Endpoints and connections of direct ports follow from the functions that are given to them.
             Self::Fabrics(
                 FabricPlace::Endpoints(kind)
                 | FabricPlace::Endpoint(kind, _)

@@ -82,7 +82,7 @@ impl Service {
         // "POST").
         let collection = path.strip_suffix("/Members").filter(|_| *request.method() == Method::POST);
         let Some(place) = Place::parse(collection.unwrap_or(path)) else {
-            // Without an account nobody learns what there is.
+            // Who has no account does not learn which addresses exist.
             authorized(caller, |_user| true)?;
             return Err(Problem::not_found(&path));
         };
@@ -122,16 +122,16 @@ impl Service {
     ) -> Result<Response<Body>, Problem> {
         let area = tree::area(place);
         let expected = request.headers().get(IF_MATCH);
-        // Of those who have seen the same resource only one may change it.
+        // Of several clients with the same tag, only the first one may change the resource.
         let mut turn = expected.map(|_| self.changing());
         let resource = place.conditional();
         let (mut view, mut later) = (view, None);
         let (is_late, mut attempts) = (Cell::new(false), 0);
         let done = loop {
             if let Some(expected) = expected {
-                let tag = etag::of(&tree::area(&resource).read(&View::new(&self.parts))?);
+                let tag = etag::compute(&tree::area(&resource).read(&View::new(&self.parts))?);
                 let is_changing = turn.iter().flat_map(|turn| turn.iter()).any(|(one, _)| *one == resource);
-                if is_changing || !etag::names(expected, &tag) {
+                if is_changing || !etag::list_contains(expected, &tag) {
                     return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
                 }
             }
@@ -141,8 +141,8 @@ impl Service {
             if !is_late.take() || attempts >= ATTEMPTS_MAX {
                 break done;
             }
-            // Somebody else was faster: what is wanted is made of what there is now, one request
-            // after the other. Where it contradicts that, it is refused for what it contradicts.
+            // The configuration has changed since the view was taken. The request is tried again with
+            // a new view, under the lock; if it conflicts with the change, the conflict is the answer.
             if turn.is_none() {
                 turn = Some(self.changing());
             }
@@ -203,7 +203,7 @@ fn make(
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     if let Some(planned) = request.headers().get(PLAN) {
-        // What was promised of it still holds.
+        // The request is bound to the plan that the client has seen.
         let sent = planned.to_str().ok().map(|text| text.trim_matches('"'));
         let now = plan::revision(method, place, Input::parse(body)?, change)?;
         if now.is_none() || now.as_deref() != sent {
@@ -240,7 +240,7 @@ fn unauthorized() -> Problem {
 
 fn not_allowed(place: &Place, method: &Method, allowed: &[Method], view: &View<'_>) -> Result<Response<Body>, Problem> {
     if allowed.contains(&Method::GET) && tree::area(place).document(view).is_none() {
-        // What does not exist has no methods.
+        // 404 goes before 405.
         tree::area(place).read(view)?;
     }
     let message = match *method {
@@ -290,20 +290,20 @@ fn get(
         };
     }
     let resource = tree::area(place).read(view)?;
-    let own_tag = etag::of(&resource);
+    let own_tag = etag::compute(&resource);
     let kind = kind_of(&resource);
-    // Nobody sees more by expanding than one by one.
+    // Expansion reads only what the caller may read directly.
     let permits = |place: &Place| caller.user.as_ref().is_some_and(|user| place.permits(&Method::GET, user));
     let read = |place: &Place| {
         let resource = if permits(place) { tree::area(place).read(view).ok()? } else { return None };
-        let tag = etag::of(&resource);
+        let tag = etag::compute(&resource);
         Some(tagged(resource, &tag))
     };
     let answer = query.apply(place, tagged(resource, &own_tag), &read)?;
-    // Another selection of it is another representation (RFC 9110, 8.8.1). Changes are conditional
-    // on the resource, whose tag is in the body.
-    let tag = if query.is_plain() { own_tag } else { etag::of(&answer) };
-    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::names(known, &tag));
+    // Each selection of properties is a representation with its own tag (RFC 9110, 8.8.1). Changes are
+    // conditional on the tag of the whole resource, which is in the body.
+    let tag = if query.is_plain() { own_tag } else { etag::compute(&answer) };
+    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::list_contains(known, &tag));
     if known {
         let mut response = empty(StatusCode::NOT_MODIFIED);
         insert(&mut response, ETAG, &tag);
@@ -326,7 +326,7 @@ fn tagged(mut resource: Value, tag: &str) -> Value {
 }
 
 fn representation(resource: &Value, status: StatusCode) -> Result<Response<Body>, Problem> {
-    let (tag, kind) = (etag::of(resource), kind_of(resource));
+    let (tag, kind) = (etag::compute(resource), kind_of(resource));
     let mut response = text_of(status, JSON, tagged(resource.clone(), &tag).to_string());
     if kind.is_some() {
         insert(&mut response, ETAG, &tag);

@@ -3,7 +3,7 @@
 mod account;
 mod service;
 
-use ebof_access::{Account as Known, Mistake, NewAccount, Privilege, Role, SettingsChange};
+use ebof_access::{Account as StoredAccount, Mistake, NewAccount, Privilege, Role, SettingsChange};
 use ebof_manage::events::{EventKind, NewEvent};
 use http::{Method, StatusCode};
 use serde_json::Value;
@@ -30,7 +30,7 @@ impl Area for AccountPlace {
                 let members = all.iter().map(|account| Self::Account(account.id.to_string()));
                 json(&Collection::new(Self::Accounts, "ManagerAccount", "Accounts", members))
             }
-            Self::Account(id) => json(&ManagerAccount::new(&self.known(id, view)?)),
+            Self::Account(id) => json(&ManagerAccount::new(&self.account(id, view)?)),
             Self::Roles => {
                 let members = Role::ALL.map(|role| Self::Role(role.name().to_owned()));
                 json(&Collection::new(Self::Roles, "Role", "Roles", members))
@@ -80,12 +80,12 @@ fn add(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
 }
 
 impl AccountPlace {
-    fn known(&self, id: &str, view: &View<'_>) -> Result<Known, Problem> {
+    fn account(&self, id: &str, view: &View<'_>) -> Result<StoredAccount, Problem> {
         id.parse().ok().and_then(|id| view.parts.access.account(id)).ok_or_else(|| self.missing())
     }
 
     fn alter(&self, id: &str, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        let before = self.known(id, request.view)?;
+        let before = self.account(id, request.view)?;
         let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
         let is_password_only = input.names().all(|name| name == "Password");
         if !user.may(Privilege::ConfigureUsers) && !is_password_only {
@@ -95,12 +95,12 @@ impl AccountPlace {
         let keep = user.session.as_ref().filter(|_| user.account == before.id);
         let access = &request.parts.access;
         let after = access.change_account(before.id, &change, keep).map_err(|mistake| refused(&mistake))?;
-        report(request, EventKind::AccountChanged, account::told(&before, &after, &change));
+        report(request, EventKind::AccountChanged, account::describe_change(&before, &after, &change));
         Ok(Done::Made)
     }
 
     fn remove(&self, id: &str, request: &Change<'_>) -> Result<Done, Problem> {
-        let before = self.known(id, request.view)?;
+        let before = self.account(id, request.view)?;
         request.parts.access.remove_account(before.id).map_err(|mistake| refused(&mistake))?;
         report(request, EventKind::AccountRemoved, format!("account {} was removed", before.name));
         Ok(Done::Made)

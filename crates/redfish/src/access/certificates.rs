@@ -63,7 +63,7 @@ fn generate(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let message = Message::property_error("CertificateCollection", "it is another resource", accepted);
         input.mistake("CertificateCollection", message);
     }
-    // There is one sort of keys.
+    // The only kind of key that is made; other values are refused.
     input.one_of("KeyPairAlgorithm", &[("TPM_ALG_ECDSA", ())]);
     input.one_of("KeyCurveId", &[("TPM_ECC_NIST_P256", ())]);
     input.number("KeyBitLength", 256..=256);
@@ -124,7 +124,7 @@ fn parted(text: &str) -> (String, Option<String>) {
             chain.push_str(&whole);
         }
     }
-    // What is no PEM is told by whoever takes it.
+    // A text that is no PEM is passed on: `Certificates::replace` refuses it with the reason.
     if chain.is_empty() && key.is_none() { (text.to_owned(), None) } else { (chain, key) }
 }
 

@@ -1,5 +1,5 @@
 //! What a request asks for, before it is done: changes of the box, or another configuration. The
-//! same value is carried out ([`carry_out`](crate::area::wanted::carry_out)), or only planned.
+//! same value is carried out ([`carry_out`](crate::area::carry_out::carry_out)), or only planned.
 
 use ebof_access::Privilege;
 use ebof_manage::Config;

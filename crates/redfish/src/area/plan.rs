@@ -7,8 +7,8 @@ use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::area::carry_out::checked;
 use crate::area::demand::{Demand, Preview, Restart, What};
-use crate::area::wanted::checked;
 use crate::area::{Area, Change as Request, Done};
 use crate::managed::view::View;
 use crate::place::{Place, PlanPlace};
@@ -23,10 +23,10 @@ impl Area for PlanPlace {
     }
 
     fn change(&self, _method: &Method, input: Input, request: &Request<'_>) -> Result<Done, Problem> {
-        let (method, place, body) = asked(input)?;
+        let (method, place, body) = planned_request(input)?;
         let refused = |problem: Problem| Planning { refused: problem.messages, ..Planning::default() };
-        let planned = plan(&method, &place, Input::of(body), request).transpose();
-        let planned = planned.ok_or_else(|| nothing(&method, &place))?.unwrap_or_else(refused);
+        let planned = plan(&method, &place, Input::from_properties(body), request).transpose();
+        let planned = planned.ok_or_else(|| nothing_to_plan(&method, &place))?.unwrap_or_else(refused);
         Ok(Done::Answer(json(&planned)))
     }
 }
@@ -60,7 +60,7 @@ pub(crate) fn revision(
 }
 
 /// That a request changes nothing that is planned, and what can be.
-fn nothing(method: &Method, place: &Place) -> Problem {
+fn nothing_to_plan(method: &Method, place: &Place) -> Problem {
     let message = format!("{method} {place} changes neither the box nor its configuration: there is nothing to plan.");
     let advice = "Send the request itself. What can be planned: requests that create, change, format, attach or delete \
                   volumes; that change controllers, zones, connections and endpoints; that add, remove, erase, reset or \
@@ -74,7 +74,7 @@ fn nothing(method: &Method, place: &Place) -> Problem {
 const ACTION: &str = "EbofManager.PlanChanges";
 
 /// The request that is planned.
-fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Problem> {
+fn planned_request(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Problem> {
     let methods = [("POST", &Method::POST), ("PATCH", &Method::PATCH), ("DELETE", &Method::DELETE)];
     let method = input.one_of("Method", &methods);
     let method = input.parameter(ACTION, "Method", method);
@@ -84,7 +84,7 @@ fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Proble
     if let (Some(target), None) = (&target, &place) {
         input.mistake("Target", Message::resource_missing(target));
     }
-    let body = match input.any("Body") {
+    let body = match input.value("Body") {
         None => Map::new(),
         Some(Value::Object(body)) => body,
         Some(other) => {
@@ -99,7 +99,7 @@ fn asked(mut input: Input) -> Result<(Method, Place, Map<String, Value>), Proble
         input.mistake("Method", Message::operation_not_allowed(method.as_str()));
     }
     input.finish(None)?;
-    // Whatever is missing has been reported.
+    // A missing method or target is a mistake: `finish` has failed then.
     let (method, place) = found.ok_or_else(|| Problem::bad_request(Message::no_operation()))?;
     Ok((method.clone(), place, body))
 }
@@ -160,8 +160,8 @@ impl Planning {
         };
         let disturbed_left_out = disturbed.len().saturating_sub(DISTURBED_MAX);
         let disturbed: Vec<Disturbed> = disturbed.into_iter().map(shown).collect();
-        // Of all hosts, also of those that are not named.
-        let tag = etag::of(&json(&(&changes, &disturbed)));
+        // The revision covers all hosts, also those that are left out of the answer.
+        let tag = etag::compute(&json(&(&changes, &disturbed)));
         let disturbed = disturbed.into_iter().take(DISTURBED_MAX).collect();
         let revision = Some(tag.trim_matches('"').to_owned());
         Self { revision, changes, disturbed, disturbed_left_out, destroys_data, refused }

@@ -18,7 +18,7 @@ pub(super) fn add_drive(mut input: Input) -> Result<Demand, Problem> {
     let name = input.parameter(ACTION, "DriveName", name);
     let backing = input.text("Backing");
     let backing = input.parameter(ACTION, "Backing", backing);
-    let options = input.any("Options");
+    let options = input.value("Options");
     let nqn = input.text("NQN");
     let ports = input.texts("Ports");
     let allowed_hosts = input.texts("AllowedHosts").unwrap_or_default();
@@ -51,7 +51,7 @@ pub(super) fn secure_erase(drive: &DriveObject, mut input: Input, view: &View<'_
     let is_named = input.has("SanitizationType");
     let action = input.one_of("SanitizationType", &able);
     let passes = input.number("OverwritePasses", 1..=16).and_then(|passes| u8::try_from(passes).ok());
-    // Without a type the fastest is taken that leaves nothing to be read.
+    // The default is the fastest type after which no data can be read.
     let action = action.or_else(|| able.first().filter(|_| !is_named).map(|(_, action)| *action));
     if action.is_none() && !is_named {
         let message = Message::property_error("SanitizationType", "the drive can do none now", "Look at its health");

@@ -125,7 +125,7 @@ impl FunctionResource {
     pub(super) fn new(id: &str, drive: &DriveObject, function: Option<&FunctionObject>) -> Self {
         let name = id_of(function);
         let number = function.map_or(0, |function| function.name.number);
-        // A function without its drive's health would be well in a drive that is not.
+        // A function is at most as healthy as its drive.
         let health = status_of(drive).health;
         let is_online = function.is_none_or(|function| function.online);
         let state = if is_online { State::Enabled } else { State::StandbyOffline };

@@ -68,19 +68,19 @@ impl Sensor {
     pub(super) fn new(view: &View<'_>, id: &str) -> Option<Self> {
         if let Some((_, temperature)) = temperatures(view).find(|(own, _)| *own == id) {
             let reading = degrees(temperature.millidegrees_celsius);
-            return Some(Self::of(id, &temperature.name, TEMPERATURE, "Chassis", reading, None));
+            return Some(Self::with_reading(id, &temperature.name, TEMPERATURE, "Chassis", reading, None));
         }
         if let Some((_, fan)) = fans(view).find(|(own, _)| *own == id) {
             let of = ChassisPlace::Fan(id.to_owned());
-            return Some(Self::of(id, &fan.name, ROTATION, "Fan", Some(fan.rpm.into()), Some(of)));
+            return Some(Self::with_reading(id, &fan.name, ROTATION, "Fan", Some(fan.rpm.into()), Some(of)));
         }
         let (drive_id, drive) = with_sensor(view).find(|(own, _)| drive_sensor(own) == id)?;
         let of = ChassisPlace::Drive(drive_id.to_owned());
         let reading = drive.temperature_kelvin.map(|kelvin| celsius(kelvin).into());
-        Some(Self::of(id, &format!("Drive {}", drive.name), TEMPERATURE, "StorageDevice", reading, Some(of)))
+        Some(Self::with_reading(id, &format!("Drive {}", drive.name), TEMPERATURE, "StorageDevice", reading, Some(of)))
     }
 
-    fn of(
+    fn with_reading(
         id: &str,
         name: &str,
         (reading_type, reading_units): (&'static str, &'static str),

@@ -211,7 +211,7 @@ impl EthernetInterface {
                 (true, false) => "NoLink",
                 (false, false) => "LinkDown",
             },
-            status: Status::of(state),
+            status: Status::with_state(state),
             mac: interface.mac.clone(),
             speed_mbps: interface.speed_mbps,
             full_duplex: interface.full_duplex,
@@ -240,12 +240,12 @@ mod tests {
     use ebof_access::Role;
     use serde_json::json;
 
-    use crate::service::tests::{ask_of, caller, whole};
+    use crate::service::tests::{ask_of, caller, full_service};
     use serde_json::Value;
 
     #[test]
     fn clients_that_begin_at_systems_find_everything() {
-        let (service, reader) = (whole(), caller(Some(Role::ReadOnly)));
+        let (service, reader) = (full_service(), caller(Some(Role::ReadOnly)));
         let get = |uri: &str| {
             let (status, _, body) = ask_of(&service, "GET", uri, &[], Value::Null, &reader);
             assert_eq!(status, 200, "{uri}: {body}");

@@ -143,10 +143,10 @@ fn next_events(
     loop {
         let more = view.parts.events.since(subscription.seen, RECORDS_MAX);
         let upto = more.events.last().map_or(subscription.seen.min(more.latest), |event| event.id);
-        let loss = (more.lost > 0 && subscription.seen > 0).then(|| Record::of_loss(more.lost, view.now()));
-        let events = more.events.iter().map(|event| Record::of(event, origin(event, view)));
+        let loss = (more.lost > 0 && subscription.seen > 0).then(|| Record::for_lost_events(more.lost, view.now()));
+        let events = more.events.iter().map(|event| Record::from_event(event, origin(event, view)));
         let all = loss.into_iter().chain(events).chain(std::mem::take(&mut tests));
-        let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.known())).collect();
+        let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.filter_fields())).collect();
         if !wanted.is_empty() {
             let body = payload(&upto.to_string(), &push.context, &wanted);
             return Some((Content::Events { upto, tests_upto }, body));
@@ -170,7 +170,7 @@ fn next_report(
     let kinds = if kinds.is_empty() { &ReportKind::ALL[..] } else { kinds };
     let got = |kind: &ReportKind| subscription.reported.get(kind).copied().unwrap_or(0);
     let kind = kinds.iter().copied().filter(|kind| got(kind) != time_unix_ms).min_by_key(got)?;
-    let mut body = reports.of(kind);
+    let mut body = reports.report(kind);
     if !push.context.is_empty() {
         body["Context"] = push.context.as_str().into();
     }
@@ -189,7 +189,7 @@ impl Reports<'_> {
         self.overview.get_or_insert_with(|| self.view.parts.measured.overview())
     }
 
-    fn of(&mut self, kind: ReportKind) -> Value {
+    fn report(&mut self, kind: ReportKind) -> Value {
         if let Some(made) = self.made.get(&kind) {
             return made.clone();
         }

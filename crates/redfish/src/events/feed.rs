@@ -90,14 +90,14 @@ impl Stream {
         let parts = view.parts.clone();
         let latest = parts.events.latest();
         let reports: Vec<_> = match &filter {
-            Some(filter) => ReportKind::ALL.into_iter().filter(|kind| filter.holds(&kind.known())).collect(),
+            Some(filter) => ReportKind::ALL.into_iter().filter(|kind| filter.holds(&kind.filter_fields())).collect(),
             None => Vec::new(),
         };
         let event = serde_json::json!({ "EventFormatType": "Event" });
         let has_events = reports.is_empty() || filter.as_ref().is_none_or(|filter| filter.holds(&event));
-        let subscription = parts.subscriptions.open(latest, !has_events, StreamReader::of(caller))?;
-        // Where a clock was set back, a number of another start is from the future: nothing of this
-        // start has been read.
+        let subscription = parts.subscriptions.open(latest, !has_events, StreamReader::from_caller(caller))?;
+        // If the clock was set back before this start, the number that the client sends may be higher
+        // than all numbers of this start: then it has read none of these.
         let seen = last_id.map_or(latest, |last_id| if last_id > latest { 0 } else { last_id });
         let tests_seen = parts.subscriptions.tests_since(u64::MAX).0;
         Ok(Self {
@@ -126,7 +126,7 @@ impl Stream {
             self.spoke = Some(now);
             return Piece::Text(": these are the events of ebof\n\n".to_owned());
         };
-        self.look();
+        self.poll_target();
         if !self.waiting.is_empty() {
             return self.next(now);
         }
@@ -139,19 +139,19 @@ impl Stream {
     }
 
     /// Puts what is new into `waiting`.
-    fn look(&mut self) {
+    fn poll_target(&mut self) {
         let parts = self.parts.clone();
         let view = View::new(&parts);
         let more = parts.events.since(self.seen, RECORDS_MAX);
         if more.lost > 0 && self.seen > 0 {
-            let record = Record::of_loss(more.lost, view.now());
+            let record = Record::for_lost_events(more.lost, view.now());
             self.waiting.push_back(message(None, &payload("lost", "", &[record])));
             self.is_over = true;
             return;
         }
         for event in &more.events {
             self.seen = event.id;
-            let record = Record::of(event, origin(event, &view));
+            let record = Record::from_event(event, origin(event, &view));
             if self.wants(&record) {
                 let id = event.id.to_string();
                 self.waiting.push_back(message(Some(event.id), &payload(&id, "", &[record])));
@@ -183,10 +183,10 @@ impl Stream {
 
     fn wants(&self, record: &Record) -> bool {
         let Some(filter) = &self.filter else { return true };
-        let known = record.known();
+        let fields = record.filter_fields();
         filter.holds(&serde_json::json!({
-            "EventFormatType": "Event", "MessageId": known.message_id, "RegistryPrefix": prefix(known.message_id),
-            "EventType": known.event_type, "OriginResource": known.origin, "ResourceType": known.resource_type,
+            "EventFormatType": "Event", "MessageId": fields.message_id, "RegistryPrefix": prefix(fields.message_id),
+            "EventType": fields.event_type, "OriginResource": fields.origin, "ResourceType": fields.resource_type,
         }))
     }
 }

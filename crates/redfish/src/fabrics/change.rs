@@ -15,7 +15,7 @@ use crate::response::etag;
 use crate::response::message::{Message, Problem};
 
 /// The endpoints that a zone is to have.
-pub(super) fn alter(
+pub(super) fn set_endpoints(
     zone: &ZonePort<'_>,
     mut input: Input,
     current: &Value,
@@ -49,7 +49,12 @@ pub(super) fn alter(
 }
 
 /// `Zone.AddEndpoint` and `Zone.RemoveEndpoint`, with the ETags that both had when they were read.
-pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
+pub(super) fn add_or_remove_endpoint(
+    zone: &ZonePort<'_>,
+    add: bool,
+    mut input: Input,
+    view: &View<'_>,
+) -> Result<Demand, Problem> {
     let action = if add { "Zone.AddEndpoint" } else { "Zone.RemoveEndpoint" };
     let place = input.link("Endpoint");
     let place = input.parameter(action, "Endpoint", place);
@@ -61,7 +66,7 @@ pub(super) fn one(zone: &ZonePort<'_>, add: bool, mut input: Input, view: &View<
             Some(Place::Fabrics(place)) => place.read(view).ok(),
             _ => None,
         };
-        is_outdated |= resource.is_none_or(|resource| !etag::is(&expected, &etag::of(&resource)));
+        is_outdated |= resource.is_none_or(|resource| !etag::matches(&expected, &etag::compute(&resource)));
     }
     let site = place.as_ref().and_then(|place| target(view, zone.kind, place));
     if let (Some(place), None) = (&place, &site) {
@@ -100,7 +105,7 @@ fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: 
     let port = &zone.port.name;
     let taken =
         removed.iter().filter_map(function).map(|one| Change::Assign { function: one.name.clone(), port: None });
-    // What leaves makes room first: a direct port has one function.
+    // Removals come first: a direct port has room for one function.
     let mut all: Vec<Change> = taken.collect();
     all.extend(added.iter().filter_map(function).map(|one| match one.port {
         None => Change::Assign { function: one.name.clone(), port: Some(port.clone()) },

@@ -149,7 +149,7 @@ impl Connection {
         let names = view.names();
         let sites: Vec<Site<'_>> = AnyController::all(found.storage)
             .into_iter()
-            .map(|controller| Site::of(found.storage_id, controller))
+            .map(|controller| Site::new(found.storage_id, controller))
             .filter(|site| is_shown(view, site))
             .collect();
         let hosts = names.hosts.iter().enumerate().filter(|(_, nqn)| found.is_for(nqn));
@@ -166,7 +166,7 @@ impl Connection {
                 "Who may connect to a subsystem, and what they reach",
             ),
             connection_type: "Storage",
-            status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
+            status: Status::with_state(if connected { State::Enabled } else { State::StandbyOffline }),
             volume_info: volumes.map(|namespace| VolumeInfo::new(found.storage_id, namespace)).collect(),
             links: ConnectionLinks {
                 initiator_endpoints: links(initiators),
@@ -199,7 +199,7 @@ impl Connection {
                 "The function that a virtual machine has",
             ),
             connection_type: "Storage",
-            status: Status::of(if connected { State::Enabled } else { State::StandbyOffline }),
+            status: Status::with_state(if connected { State::Enabled } else { State::StandbyOffline }),
             volume_info: reached.map(|namespace| VolumeInfo::new(site.storage, namespace)).collect(),
             links: ConnectionLinks {
                 initiator_endpoints: links([endpoint(FabricKind::Pcie, &machine_id(view, id))]),
@@ -255,7 +255,7 @@ impl Found<'_> {
             let functions = drive.functions.iter().filter(|function| own.functions.contains(&function.name));
             functions
                 .into_iter()
-                .any(|function| is_shown(view, &Site::of(self.storage_id, AnyController::Function(drive, function))))
+                .any(|function| is_shown(view, &Site::new(self.storage_id, AnyController::Function(drive, function))))
         };
         self.is_given(namespace) || own.hosts.iter().any(|host| host == "*") || by_function()
     }

@@ -191,8 +191,8 @@ impl Endpoint {
                 identifiers: Vec::new(),
             }],
             identifiers: vec![Identifier::nqn(site.nqn())],
-            transports: ports.iter().filter_map(|(_, port)| TransportDetails::of(view, port)).collect(),
-            status: Status::of(state),
+            transports: ports.iter().filter_map(|(_, port)| TransportDetails::of_port(view, port)).collect(),
+            status: Status::with_state(state),
             links: EndpointLinks {
                 connections: links(connection::of_target(view, kind, site)),
                 zones: links(zones),
@@ -222,7 +222,7 @@ impl Endpoint {
             }],
             identifiers: vec![Identifier::nqn(nqn)],
             transports: Vec::new(),
-            status: Status::of(state),
+            status: Status::with_state(state),
             links: EndpointLinks {
                 connections: links(connection::of_host(view, nqn)),
                 zones: Vec::new(),
@@ -255,7 +255,7 @@ impl Endpoint {
             }],
             identifiers,
             transports: Vec::new(),
-            status: Status::of(state),
+            status: Status::with_state(state),
             links: EndpointLinks {
                 connections: links(
                     connection::at_port(view, port)
@@ -276,7 +276,7 @@ fn head(place: FabricPlace, name: String, description: &str) -> Head {
 
 impl TransportDetails {
     /// Of a port on a network, with the address that discovery names.
-    fn of(view: &View<'_>, port: &PortObject) -> Option<Self> {
+    fn of_port(view: &View<'_>, port: &PortObject) -> Option<Self> {
         let listen: Listen = port.listen.parse().ok()?;
         let protocol = match listen.transport {
             Transport::Tcp => "TCP",

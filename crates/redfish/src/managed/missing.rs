@@ -59,7 +59,7 @@ impl Condition {
 /// The drives that are missing, by their identifiers.
 pub(crate) fn drives<'v>(view: &'v View<'_>) -> impl Iterator<Item = (String, &'v MissingObject)> {
     let missing = view.status().missing.iter().filter(|missing| missing.kind == MissingKind::Drive);
-    // One that has just come in is not missing any more.
+    // An object that is in the inventory again is not missing any more.
     missing.map(|missing| (slug(&missing.name), missing)).filter(|(id, _)| view.drive(id).is_none())
 }
 

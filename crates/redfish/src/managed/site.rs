@@ -15,7 +15,7 @@ pub(crate) struct Site<'v> {
 }
 
 impl<'v> Site<'v> {
-    pub(crate) const fn of(storage: &'v str, controller: AnyController<'v>) -> Self {
+    pub(crate) const fn new(storage: &'v str, controller: AnyController<'v>) -> Self {
         Self { storage, controller }
     }
 

@@ -107,7 +107,7 @@ pub(crate) struct StreamReader {
 }
 
 impl StreamReader {
-    pub(crate) fn of(caller: &Caller) -> Self {
+    pub(crate) fn from_caller(caller: &Caller) -> Self {
         let address = match caller.peer.ip().to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
             address => address,

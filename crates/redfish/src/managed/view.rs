@@ -111,7 +111,7 @@ impl<'p> View<'p> {
 
     /// The identifier of the drive of this name, or of the subsystem of this NQN.
     pub(crate) fn storage_id(&self, name: &str) -> &str {
-        self.names().storages.of(name).unwrap_or_default()
+        self.names().storages.id_of(name).unwrap_or_default()
     }
 
     /// Everything that hosts connect to, with identifiers.
@@ -139,7 +139,7 @@ impl<'p> View<'p> {
     /// Whether a plain subsystem is there for hosts.
     pub(crate) fn plain_status(&self, nqn: &str) -> head::Status {
         match self.subsystem_status(nqn) {
-            Some(SubsystemStatus { enabled: false, .. }) => head::Status::of(State::Disabled),
+            Some(SubsystemStatus { enabled: false, .. }) => head::Status::with_state(State::Disabled),
             _ => head::Status::OK,
         }
     }
@@ -169,7 +169,7 @@ impl<'p> View<'p> {
 
     /// The identifier of the port with this name.
     pub(crate) fn port_id(&self, name: &str) -> Option<&str> {
-        self.names().ports.of(name)
+        self.names().ports.id_of(name)
     }
 }
 

@@ -15,8 +15,8 @@ pub(super) fn clear(log: Log, mut input: Input, request: &Change<'_>) -> Result<
     let expected = input.text("LogEntriesETag");
     input.finish(None)?;
     if let Some(expected) = expected {
-        let entries = etag::of(&ManagerPlace::Entries(log).read(request.view)?);
-        if !etag::is(&expected, &entries) {
+        let entries = etag::compute(&ManagerPlace::Entries(log).read(request.view)?);
+        if !etag::matches(&expected, &entries) {
             return Err(Problem::new(StatusCode::PRECONDITION_REQUIRED, Message::precondition_failed()));
         }
     }

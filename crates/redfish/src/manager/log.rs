@@ -62,7 +62,7 @@ fn all_events(view: &View<'_>) -> Vec<Event> {
     loop {
         let known = all.last().map_or(0, |event| event.id);
         let more = events.since(known, ANSWER_MAX).events;
-        // A log that reports faster than it is read is not followed for ever.
+        // Stops at a maximum, if events are logged faster than they are read.
         if more.is_empty() || all.len() > 64 * ANSWER_MAX {
             return all;
         }

@@ -18,7 +18,7 @@ const OF_OTHERS: &[&str] =
 
 /// What a request wants of a protocol.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wanted {
+struct ProtocolChange {
     enabled: Option<bool>,
     port: Option<u16>,
 }
@@ -37,7 +37,7 @@ pub(super) fn alter(mut input: Input, current: &Value, view: &View<'_>) -> Resul
         }
     });
     for name in OF_OTHERS {
-        if input.any(name).is_some() {
+        if input.value(name).is_some() {
             let message = format!("{name} is no protocol of this service.");
             let advice = format!("Configure {name} in the operating system of the machine.");
             input.mistake(name, refused(&message, &advice));
@@ -50,14 +50,14 @@ pub(super) fn alter(mut input: Input, current: &Value, view: &View<'_>) -> Resul
     Ok(Demand::configuration(config, None))
 }
 
-fn wanted(input: &mut Input) -> Wanted {
+fn read_protocol(input: &mut Input) -> ProtocolChange {
     let enabled = input.flag("ProtocolEnabled");
     let port = input.number("Port", 1..=u16::MAX.into()).and_then(|port| u16::try_from(port).ok());
-    Wanted { enabled, port }
+    ProtocolChange { enabled, port }
 }
 
 fn https(input: &mut Input, door: Door, config: &mut Config) {
-    let Wanted { enabled, port } = wanted(input);
+    let ProtocolChange { enabled, port } = read_protocol(input);
     if enabled == Some(false) && door.port.is_some() {
         let message = "Without HTTPS this service could not be reached over the network any more.";
         let advice = "On the machine itself, take `https` out of [target]: `ebof target set target https=`.";
@@ -84,7 +84,7 @@ fn https(input: &mut Input, door: Door, config: &mut Config) {
 
 /// HTTP is for programs of the machine itself.
 fn http(input: &mut Input, door: Door, config: &mut Config) {
-    let Wanted { enabled, port } = wanted(input);
+    let ProtocolChange { enabled, port } = read_protocol(input);
     let wants_another = port.is_some_and(|port| door.port != Some(port));
     let is_on = door.port.is_some();
     let changes = match enabled {
@@ -93,7 +93,7 @@ fn http(input: &mut Input, door: Door, config: &mut Config) {
         None => is_on && wants_another,
     };
     if !changes {
-        // A port without the protocol is kept by nobody.
+        // The port of a disabled protocol is stored nowhere.
         if enabled != Some(false) && wants_another {
             let advice = "Send `ProtocolEnabled` as true with it.";
             input.mistake("Port", refused("HTTP is not enabled, and has no port.", advice));

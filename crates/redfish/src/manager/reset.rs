@@ -27,7 +27,7 @@ const FORCE: &str = "The reset type ForceRestart does it all the same.";
 
 /// What a restart does, and why it is refused.
 pub(super) fn preview(mut input: Input, view: &View<'_>) -> Result<Restart, Problem> {
-    let kind = asked(&mut input);
+    let kind = reset_kind(&mut input);
     input.finish(None)?;
     let (memory, forgets) = (in_memory(view), view.parts.program.forgets());
     let mut changes = vec!["start the service again".to_owned()];
@@ -43,7 +43,7 @@ pub(super) fn preview(mut input: Input, view: &View<'_>) -> Result<Restart, Prob
 pub(super) fn reset(input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let restart = preview(input, request.view)?;
     if !restart.refused.is_empty() {
-        return Err(Problem::of(StatusCode::CONFLICT, restart.refused));
+        return Err(Problem::with_messages(StatusCode::CONFLICT, restart.refused));
     }
     request.parts.program.restart(&request.asker().to_string()).map_err(|why| {
         let advice = "Start it again as it was started: `systemctl restart ebof`.";
@@ -52,7 +52,7 @@ pub(super) fn reset(input: Input, request: &Change<'_>) -> Result<Done, Problem>
     Ok(Done::Made)
 }
 
-fn asked(input: &mut Input) -> Kind {
+fn reset_kind(input: &mut Input) -> Kind {
     let kinds = [(KINDS[0], Kind::Graceful), (KINDS[1], Kind::Force)];
     input.one_of("ResetType", &kinds).unwrap_or(Kind::Graceful)
 }

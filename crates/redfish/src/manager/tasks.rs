@@ -21,18 +21,18 @@ impl Area for TaskPlace {
                 let members = tasks.iter().map(|task| Self::Task(task.id.to_string()));
                 json(&Collection::new(Self::Tasks, "Task", "Tasks", members))
             }
-            Self::Task(id) | Self::Monitor(id) => json(&Task::new(&self.known(id, view)?)),
+            Self::Task(id) | Self::Monitor(id) => json(&Task::new(&self.task(id, view)?)),
         })
     }
 
     fn outcome(&self, view: &View<'_>) -> Option<Result<Done, Problem>> {
         let Self::Monitor(id) = self else { return None };
-        Some(self.known(id, view).and_then(|task| outcome(&task)))
+        Some(self.task(id, view).and_then(|task| outcome(&task)))
     }
 }
 
 impl TaskPlace {
-    fn known(&self, id: &str, view: &View<'_>) -> Result<BoxTask, Problem> {
+    fn task(&self, id: &str, view: &View<'_>) -> Result<BoxTask, Problem> {
         let task = view.parts.enclosure.tasks().into_iter().find(|task| task.id.to_string() == id);
         task.ok_or_else(|| self.missing())
     }
@@ -170,18 +170,18 @@ impl Task {
 
 /// What is told of a task: where it is, what is to be known, or why it failed.
 fn messages(task: &BoxTask) -> Vec<Message> {
-    let told = |id, message: String| Message::own(id, Severity::OK, message, "None.");
+    let progress = |id, message: String| Message::own(id, Severity::OK, message, "None.");
     let mut messages = Vec::new();
     match task.state {
         TaskState::Running => {
             let at = task.changes.get(task.change).map_or_else(|| task.what.clone(), ToString::to_string);
             let detail = task.detail.as_ref().map(|detail| format!(", {detail}")).unwrap_or_default();
-            messages.push(told("TaskProgress", format!("{at}: {}{detail}", task.phase)));
+            messages.push(progress("TaskProgress", format!("{at}: {}{detail}", task.phase)));
         }
-        TaskState::Done => messages.push(told("TaskEnded", format!("done: {}", task.what))),
+        TaskState::Done => messages.push(progress("TaskEnded", format!("done: {}", task.what))),
         TaskState::Failed => messages.push(failure(task.error.as_ref())),
     }
-    messages.extend(task.remark.iter().map(|remark| told("TaskRemark", remark.clone())));
+    messages.extend(task.remark.iter().map(|remark| progress("TaskRemark", remark.clone())));
     messages
 }
 

@@ -12,8 +12,8 @@ use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::area::carry_out::carry_out;
 use crate::area::demand::{Demand, Preview};
-use crate::area::wanted::carry_out;
 use crate::area::{Area, Change, Done};
 use crate::managed::view::View;
 use crate::place::{ChassisPlace, ManagerPlace, Place, UpdatePlace};
@@ -142,7 +142,7 @@ fn upload(kind: &str, body: &[u8], request: &Change<'_>) -> Result<Done, Problem
             activations.push(BoxChange::ActivateFirmware { drive, slot, when });
         }
     }
-    // No drive runs it before all have it.
+    // All drives get the image first, then it is activated on all.
     changes.append(&mut activations);
     begin(changes, request)
 }

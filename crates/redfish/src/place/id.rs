@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) fn slug(name: &str) -> String {
     use std::fmt::Write as _;
     let mut slug = String::with_capacity(name.len());
-    // Segments of dots have a meaning of their own in URIs.
+    // `.` and `..` are resolved by clients and proxies: dots are escaped there.
     let is_dots = name.bytes().all(|byte| byte == b'.');
     for byte in name.bytes() {
         match byte {
@@ -68,7 +68,7 @@ impl Ids {
     }
 
     /// The identifier of the object of this name.
-    pub(crate) fn of(&self, name: &str) -> Option<&str> {
+    pub(crate) fn id_of(&self, name: &str) -> Option<&str> {
         self.by_name.get(name).map(|&at| self.at(at))
     }
 
@@ -124,6 +124,6 @@ mod tests {
     fn objects_of_one_name_are_numbered() {
         let all = Ids::new(["a b", "a", "a", "a,2"]);
         assert_eq!(all.iter().collect::<Vec<_>>(), ["a+b", "a", "a,2", "a=2C2"]);
-        assert_eq!((all.of("a"), all.index("a,2"), all.index("c")), (Some("a"), Some(2), None));
+        assert_eq!((all.id_of("a"), all.index("a,2"), all.index("c")), (Some("a"), Some(2), None));
     }
 }

@@ -59,7 +59,7 @@ impl ReportKind {
     }
 
     /// What filters of streams look at.
-    pub(crate) fn known(self) -> Value {
+    pub(crate) fn filter_fields(self) -> Value {
         json!({ "EventFormatType": "MetricReport", "MetricReportDefinition": self.definition() })
     }
 

@@ -43,7 +43,7 @@ impl Input {
     }
 
     /// Of a body that is inside another one.
-    pub(crate) fn of(properties: Map<String, Value>) -> Self {
+    pub(crate) fn from_properties(properties: Map<String, Value>) -> Self {
         Self { properties, ..Self::default() }
     }
 
@@ -63,7 +63,7 @@ impl Input {
     }
 
     /// A property as it was sent.
-    pub(crate) fn any(&mut self, name: &str) -> Option<Value> {
+    pub(crate) fn value(&mut self, name: &str) -> Option<Value> {
         self.properties.remove(name)
     }
 
@@ -243,7 +243,7 @@ impl Input {
         self.read.append(&mut input.read);
         self.read.push(input.pointer);
         if !input.properties.is_empty() {
-            // Put back, so that it is reported with what the resource has.
+            // Put back: `finish` compares it with the properties of the resource and reports it.
             self.properties.insert(name.to_owned(), Value::Object(input.properties));
         }
         Some(read)
@@ -262,8 +262,8 @@ impl Input {
     /// A property that has to be sent.
     pub(crate) fn required<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
         let pointer = self.pointer(name);
-        let told = self.mistakes.iter().any(|mistake| mistake.is_about(&pointer));
-        if value.is_none() && !told {
+        let is_reported = self.mistakes.iter().any(|mistake| mistake.is_about(&pointer));
+        if value.is_none() && !is_reported {
             self.mistake(name, Message::property_missing(name));
         }
         value
@@ -272,8 +272,8 @@ impl Input {
     /// A parameter that an action needs.
     pub(crate) fn parameter<T>(&mut self, action: &str, name: &str, value: Option<T>) -> Option<T> {
         let pointer = self.pointer(name);
-        let told = self.mistakes.iter().any(|mistake| mistake.is_about(&pointer));
-        if value.is_none() && !told {
+        let is_reported = self.mistakes.iter().any(|mistake| mistake.is_about(&pointer));
+        if value.is_none() && !is_reported {
             self.mistake(name, Message::parameter_missing(action, name));
         }
         value
@@ -291,7 +291,7 @@ impl Input {
             self.mistakes.truncate(MISTAKES_MAX);
             self.mistakes.push(Message::too_many_mistakes());
         }
-        Err(Problem::of(StatusCode::BAD_REQUEST, self.mistakes))
+        Err(Problem::with_messages(StatusCode::BAD_REQUEST, self.mistakes))
     }
 }
 

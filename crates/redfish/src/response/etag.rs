@@ -5,21 +5,21 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// The tag of a resource: strong, since it is made of the whole representation.
-pub(crate) fn of(resource: &Value) -> String {
+pub(crate) fn compute(resource: &Value) -> String {
     let text = resource.to_string();
     format!("\"{}\"", Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).simple())
 }
 
 /// Whether a client names a tag. A weak tag names the same resource: some clients make them weak
 /// (RFC 9110 would have `If-Match` fail).
-pub(crate) fn is(named: &str, tag: &str) -> bool {
+pub(crate) fn matches(named: &str, tag: &str) -> bool {
     named.strip_prefix("W/").unwrap_or(named) == tag
 }
 
 /// Whether a list of tags (`If-Match`, `If-None-Match`) has one.
-pub(crate) fn names(list: &HeaderValue, tag: &str) -> bool {
+pub(crate) fn list_contains(list: &HeaderValue, tag: &str) -> bool {
     let Ok(list) = list.to_str() else { return false };
-    list.split(',').map(str::trim).any(|one| one == "*" || is(one, tag))
+    list.split(',').map(str::trim).any(|one| one == "*" || matches(one, tag))
 }
 
 #[cfg(test)]
@@ -29,13 +29,13 @@ mod tests {
 
     #[test]
     fn a_tag_is_that_of_its_content() {
-        let tag = of(&json!({ "a": 1 }));
-        assert_eq!(tag, of(&json!({ "a": 1 })));
-        assert_ne!(tag, of(&json!({ "a": 2 })));
+        let tag = compute(&json!({ "a": 1 }));
+        assert_eq!(tag, compute(&json!({ "a": 1 })));
+        assert_ne!(tag, compute(&json!({ "a": 2 })));
         let list = |text: &str| HeaderValue::from_str(text).unwrap();
-        assert!(names(&list(&format!("\"x\", {tag}")), &tag));
-        assert!(names(&list(&format!("W/{tag}")), &tag));
-        assert!(names(&list("*"), &tag));
-        assert!(!names(&list("\"x\""), &tag));
+        assert!(list_contains(&list(&format!("\"x\", {tag}")), &tag));
+        assert!(list_contains(&list(&format!("W/{tag}")), &tag));
+        assert!(list_contains(&list("*"), &tag));
+        assert!(!list_contains(&list("\"x\""), &tag));
     }
 }

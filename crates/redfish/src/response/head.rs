@@ -124,7 +124,7 @@ impl Status {
     }
 
     /// Not in use, and well.
-    pub(crate) const fn of(state: State) -> Self {
+    pub(crate) const fn with_state(state: State) -> Self {
         Self { state, health: Some(Health::OK) }
     }
 }

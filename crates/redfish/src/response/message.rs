@@ -313,11 +313,11 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, message: Message) -> Self {
-        Self::of(status, vec![message])
+        Self::with_messages(status, vec![message])
     }
 
     /// With several messages.
-    pub(crate) const fn of(status: StatusCode, messages: Vec<Message>) -> Self {
+    pub(crate) const fn with_messages(status: StatusCode, messages: Vec<Message>) -> Self {
         Self { status, messages, retry_after: None, login: None }
     }
 
@@ -384,7 +384,7 @@ impl From<Refused> for Problem {
         } else {
             StatusCode::BAD_REQUEST
         };
-        Self::of(status, refused.mistakes.iter().map(Message::mistake).collect())
+        Self::with_messages(status, refused.mistakes.iter().map(Message::mistake).collect())
     }
 }
 

@@ -268,7 +268,7 @@ fn task(id: u64, state: &str) -> Task {
 }
 
 /// A service that has something of everything.
-pub(crate) fn whole() -> Service {
+pub(crate) fn full_service() -> Service {
     let refused = serde_json::from_value(json!({
         "time_unix_ms": 1_700_000_000_000_u64, "peer": "192.0.2.1:5000", "host_nqn": "nqn.a", "subsystem_nqn": null,
         "reason": "host-not-allowed", "detail": "the host may not connect", "advice": "allow it", "count": 3,

@@ -261,7 +261,7 @@ fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &V
     };
     let free = (1..=u32::MAX).find(|nsid| subsystem.namespaces.iter().all(|one| one.nsid != *nsid)).unwrap_or(1);
     let nsid = new.nsid.and_then(|nsid| u32::try_from(nsid).ok()).unwrap_or(free);
-    // What is missing has been told.
+    // Without a backing there is a mistake: `finish` has failed then.
     let Some(mut backing) = backing else { return Err(Problem::bad_request(Message::no_operation())) };
     if let (ebof_manage::Drive::File(file), Some(bytes)) = (&mut backing, new.bytes) {
         file.size_bytes = Some(bytes);

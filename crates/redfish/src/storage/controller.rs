@@ -149,7 +149,7 @@ impl StorageController {
             AnyController::Plain(subsystem) => view.subsystem_config(&subsystem.nqn),
             _ => None,
         };
-        let site = Site::of(id, controller);
+        let site = Site::new(id, controller);
         let own_id = controller.id();
         let place = |place: fn(String, String) -> StoragePlace| place(id.to_owned(), own_id.clone());
         Self {

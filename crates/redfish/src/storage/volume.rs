@@ -235,7 +235,11 @@ impl Volume {
             encryption_types: None,
             identifiers: uuid.into_iter().chain(nguid).chain(eui).collect(),
             operations: Vec::new(),
-            status: if namespace.enabled { view.plain_status(storage.nqn()) } else { Status::of(State::Disabled) },
+            status: if namespace.enabled {
+                view.plain_status(storage.nqn())
+            } else {
+                Status::with_state(State::Disabled)
+            },
             nvme: NamespaceProperties::plain(namespace),
             metrics: link(StoragePlace::VolumeMetrics(id.to_owned(), own.id())),
             links: VolumeLinks::new(view, id, own, Vec::new()),
@@ -347,7 +351,7 @@ impl VolumeLinks {
         let attached = AnyController::all(storage).into_iter().filter(|one| is_attached(namespace, *one));
         let attached: Vec<AnyController<'_>> = attached.collect();
         let target =
-            |one: &AnyController<'_>| FabricPlace::Endpoint(FabricKind::Nvmeof, Site::of(id, *one).endpoint_id());
+            |one: &AnyController<'_>| FabricPlace::Endpoint(FabricKind::Nvmeof, Site::new(id, *one).endpoint_id());
         let hosts: &[String] = match namespace {
             Namespace::OfDrive(_, namespace) => &namespace.hosts,
             Namespace::Plain(..) => &[],

@@ -96,7 +96,7 @@ pub(super) fn change_of(mut input: Input, current: &Value) -> Result<AccountChan
 }
 
 /// What a change was, for people.
-pub(super) fn told(before: &Account, after: &Account, change: &AccountChange) -> String {
+pub(super) fn describe_change(before: &Account, after: &Account, change: &AccountChange) -> String {
     let mut what = Vec::new();
     if before.name != after.name {
         what.push(format!("is called {} now", after.name));

@@ -69,7 +69,7 @@ mod tests {
     fn the_registry_has_what_the_code_sends() {
         let mut sent = BTreeSet::new();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        identifiers(&source, &["own(", "{OWN}.", "told("], &mut sent);
+        identifiers(&source, &["own(", "{OWN}.", "progress("], &mut sent);
         // `Message::mistake` chooses among these.
         for id in ["ObjectNotFound", "ObjectBusy", "ChangeConflicts", "ChangeOutdated", "ChangeRefused"] {
             let text = std::fs::read_to_string(source.join("response/message.rs")).unwrap();

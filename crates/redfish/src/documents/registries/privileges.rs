@@ -34,7 +34,7 @@ fn operations(entity: &str, place: &Place) -> Value {
         let same = if method == Method::HEAD { &Method::GET } else { &method };
         let wanted = place.privilege(same).map_or("NoAuth", Privilege::name);
         let mut any = vec![json!({ "Privilege": [wanted] })];
-        // Their own password and session are everybody's.
+        // Everybody may change their own password, and end their own session.
         let is_own = match entity {
             "ManagerAccount" => [Method::GET, Method::HEAD, Method::PATCH].contains(&method),
             "Session" => method == Method::DELETE,

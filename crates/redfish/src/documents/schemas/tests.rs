@@ -14,11 +14,11 @@ use crate::managed::subscriptions::payload;
 use crate::place::Place;
 use crate::place::kinds::{KINDS, OWN, is_known, unversioned};
 use crate::service::Service;
-use crate::service::tests::{ask_of, caller, whole};
+use crate::service::tests::{ask_of, caller, full_service};
 
 /// A service that has something of everything besides drives, and one of a box of drives.
 fn services() -> [Service; 2] {
-    [whole(), Fixture::new().service]
+    [full_service(), Fixture::new().service]
 }
 
 /// Every resource of both.
@@ -186,7 +186,7 @@ fn the_metadata_has_each_type_once() {
     for (file, _) in OWN {
         let reader = caller(None);
         let uri = format!("/redfish/v1/schemas/{file}");
-        assert_eq!(ask_of(&whole(), "GET", &uri, &[], Value::Null, &reader).0, 200);
+        assert_eq!(ask_of(&full_service(), "GET", &uri, &[], Value::Null, &reader).0, 200);
     }
 }
 

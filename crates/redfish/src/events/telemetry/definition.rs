@@ -28,9 +28,9 @@ pub(super) enum Reading {
 
 impl Reading {
     /// The value as Redfish has it, a text.
-    pub(super) fn of(self, sample: &Sample) -> Option<String> {
+    pub(super) fn value_in(self, sample: &Sample) -> Option<String> {
         match self {
-            // More digits say nothing.
+            // More digits would be noise.
             Self::Rate(of) => Some(format!("{:.1}", of(sample))),
             Self::Latency(of) => of(sample).map(|us| us.to_string()),
             Self::Count(of) => Some(of(sample).to_string()),

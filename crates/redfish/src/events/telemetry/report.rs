@@ -100,7 +100,7 @@ fn matches_id(object: &SeriesName, id: &str, view: &View<'_>) -> bool {
 fn push_values(values: &mut Vec<MetricValue>, sample: &Sample, place: Option<&Place>) {
     let timestamp = date_time(sample.time_unix_ms);
     for metric in &METRICS {
-        if let Some(value) = metric.value.of(sample) {
+        if let Some(value) = metric.value.value_in(sample) {
             values.push(MetricValue {
                 metric_id: metric.id,
                 metric_value: value,

@@ -114,7 +114,7 @@ pub(in crate::fabrics) fn forbid(found: &Found<'_>, input: Input, view: &View<'_
 
 /// The volumes that a host is to reach. Those that it reaches by a function, or because every host
 /// does, stay.
-pub(in crate::fabrics) fn alter(
+pub(in crate::fabrics) fn set_volumes(
     found: &Found<'_>,
     mut input: Input,
     current: &Value,
@@ -122,8 +122,8 @@ pub(in crate::fabrics) fn alter(
 ) -> Result<Demand, Problem> {
     let volumes = input.objects("VolumeInfo", |info| {
         let volume = info.link("Volume");
-        info.any("AccessState");
-        info.any("AccessCapabilities");
+        info.value("AccessState");
+        info.value("AccessCapabilities");
         info.required("Volume", volume)
     });
     let Some(volumes) = volumes else {
@@ -184,7 +184,11 @@ fn change_of(found: &Found<'_>, namespace: NamespaceName, attach: bool) -> Optio
 }
 
 /// `Connection.AddVolumeInfo` and `RemoveVolumeInfo`.
-pub(in crate::fabrics) fn volume(found: &Found<'_>, add: bool, mut input: Input) -> Result<Demand, Problem> {
+pub(in crate::fabrics) fn add_or_remove_volume(
+    found: &Found<'_>,
+    add: bool,
+    mut input: Input,
+) -> Result<Demand, Problem> {
     let action = if add { "Connection.AddVolumeInfo" } else { "Connection.RemoveVolumeInfo" };
     let Storage::Drive(drive) = found.storage else {
         return Err(Problem::bad_request(Message::action_not_supported(action)));

@@ -4,7 +4,7 @@ use ebof_manage::events::{Event, EventKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::selection::Known;
+use super::selection::FilterFields;
 use crate::place::{Log, ManagerPlace, Place};
 use crate::response::head::{Health, Link, link};
 use crate::response::health::health;
@@ -47,7 +47,7 @@ pub(crate) struct TestEvent {
 
 impl Record {
     /// Of an event of the target, about the resource `origin`.
-    pub(crate) fn of(event: &Event, origin: Place) -> Self {
+    pub(crate) fn from_event(event: &Event, origin: Place) -> Self {
         let severity = health(event.severity);
         let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
         Self {
@@ -67,7 +67,7 @@ impl Record {
     }
 
     /// That events were lost.
-    pub(crate) fn of_loss(lost: u64, now: String) -> Self {
+    pub(crate) fn for_lost_events(lost: u64, now: String) -> Self {
         let message = format!("{lost} events were not read in time and are lost");
         Self {
             event_type: "Other".to_owned(),
@@ -86,7 +86,7 @@ impl Record {
     }
 
     /// Of a test.
-    pub(crate) fn of_test(test: TestEvent) -> Self {
+    pub(crate) fn from_test(test: TestEvent) -> Self {
         Self {
             event_type: test.kind.unwrap_or_else(|| "Alert".to_owned()),
             event_id: test.event_id,
@@ -104,8 +104,8 @@ impl Record {
     }
 
     /// What filters look at.
-    pub(crate) fn known(&self) -> Known<'_> {
-        Known {
+    pub(crate) fn filter_fields(&self) -> FilterFields<'_> {
+        FilterFields {
             message_id: &self.message_id,
             event_type: &self.event_type,
             severity: self.severity,

@@ -22,7 +22,7 @@ pub(crate) const RESOURCE_TYPES: [&str; 13] = [
 ];
 
 /// What filters look at of an event.
-pub(crate) struct Known<'e> {
+pub(crate) struct FilterFields<'e> {
     /// `Ebof.1.0.TaskBegan`.
     pub(crate) message_id: &'e str,
     pub(crate) event_type: &'e str,
@@ -51,7 +51,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    pub(crate) fn admits(&self, event: &Known<'_>) -> bool {
+    pub(crate) fn admits(&self, event: &FilterFields<'_>) -> bool {
         let prefix = prefix(event.message_id);
         let severity = format!("{:?}", event.severity);
         let has = |list: &[String], one: &str| list.iter().any(|entry| entry == one);
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn events_are_selected_by_each_property() {
-        let event = |origin: &str| Known {
+        let event = |origin: &str| FilterFields {
             message_id: "Ebof.1.0.TaskBegan",
             event_type: "ResourceAdded",
             severity: Health::OK,

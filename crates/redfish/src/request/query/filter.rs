@@ -39,7 +39,7 @@ impl Filter {
         const ACCEPTED: &str = "comparisons such as Status/State eq 'Enabled', with and, or, not and parentheses";
         let parsed = tokens(text).and_then(|tokens| {
             let mut parser = Parser { tokens: &tokens, at: 0 };
-            let filter = parser.any(0)?;
+            let filter = parser.disjunction(0)?;
             (parser.at == tokens.len()).then_some(filter)
         });
         parsed.ok_or_else(|| Problem::bad_request(Message::query_value("$filter", text, ACCEPTED)))
@@ -54,7 +54,7 @@ impl Filter {
             Self::Compare(path, comparison, value) => {
                 let property = path.iter().try_fold(resource, |value, name| value.get(name)).unwrap_or(&Value::Null);
                 match property {
-                    // One of a list is enough.
+                    // It holds for a list if it holds for one of its elements.
                     Value::Array(list) => list.iter().any(|one| comparison.holds(one, value)),
                     one => comparison.holds(one, value),
                 }
@@ -64,7 +64,7 @@ impl Filter {
 }
 
 impl Comparison {
-    fn of(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         Some(match word {
             "eq" => Self::Equal,
             "ne" => Self::NotEqual,
@@ -168,39 +168,39 @@ impl Parser<'_> {
         found
     }
 
-    fn any(&mut self, depth: usize) -> Option<Filter> {
-        let mut filter = self.all(depth)?;
+    fn disjunction(&mut self, depth: usize) -> Option<Filter> {
+        let mut filter = self.conjunction(depth)?;
         while self.takes("or") {
-            filter = Filter::Or(Box::new(filter), Box::new(self.all(depth)?));
+            filter = Filter::Or(Box::new(filter), Box::new(self.conjunction(depth)?));
         }
         Some(filter)
     }
 
-    fn all(&mut self, depth: usize) -> Option<Filter> {
-        let mut filter = self.one(depth)?;
+    fn conjunction(&mut self, depth: usize) -> Option<Filter> {
+        let mut filter = self.term(depth)?;
         while self.takes("and") {
-            filter = Filter::And(Box::new(filter), Box::new(self.one(depth)?));
+            filter = Filter::And(Box::new(filter), Box::new(self.term(depth)?));
         }
         Some(filter)
     }
 
-    fn one(&mut self, depth: usize) -> Option<Filter> {
+    fn term(&mut self, depth: usize) -> Option<Filter> {
         if depth > DEPTH_MAX {
             return None;
         }
         if self.takes("not") {
-            return Some(Filter::Not(Box::new(self.one(depth + 1)?)));
+            return Some(Filter::Not(Box::new(self.term(depth + 1)?)));
         }
         match self.next()? {
             Token::Open => {
-                let inner = self.any(depth + 1)?;
+                let inner = self.disjunction(depth + 1)?;
                 (self.next()? == Token::Close).then_some(inner)
             }
             Token::Word(path) => {
                 let Token::Word(comparison) = self.next()? else { return None };
                 let Token::Value(value) = self.next()? else { return None };
                 let path = path.split('/').map(str::to_owned).collect();
-                Some(Filter::Compare(path, Comparison::of(&comparison)?, value))
+                Some(Filter::Compare(path, Comparison::from_word(&comparison)?, value))
             }
             _ => None,
         }

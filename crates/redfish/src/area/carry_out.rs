@@ -46,7 +46,7 @@ fn begin(changes: Vec<Change>, request: &Request<'_>) -> Result<Done, Problem> {
         TaskState::Failed => Err(failed(&task)),
         TaskState::Done => {
             let after = View::new(request.parts);
-            let made = task.made.first().and_then(|name| made(name, &after));
+            let made = task.made.first().and_then(|name| namespace_place(name, &after));
             Ok(made.map_or(Done::Made, |place| Done::Created(place, Vec::new())))
         }
     }
@@ -92,11 +92,11 @@ fn failed(task: &Task) -> Problem {
         let advice = "Make it what it is to be by another change.";
         Message::own("NotTakenBack", severity, left.clone(), advice)
     }));
-    Problem::of(StatusCode::CONFLICT, messages)
+    Problem::with_messages(StatusCode::CONFLICT, messages)
 }
 
 /// The address of what a task made: `d3/ns5`.
-fn made(name: &str, view: &View<'_>) -> Option<Place> {
+fn namespace_place(name: &str, view: &View<'_>) -> Option<Place> {
     let namespace: NamespaceName = name.parse().ok()?;
     let id = view.storage_id(&namespace.drive).to_owned();
     Some(StoragePlace::Volume(id, format!("ns{}", namespace.nsid)).into())
@@ -132,12 +132,12 @@ pub(crate) fn checked(config: &Config) -> Result<String, Problem> {
     let messages: Vec<Message> = errors
         .map(|item| {
             let help = item.help.unwrap_or_default();
-            // Lines are those of a text that nobody sees.
+            // The client does not see the text whose lines the help mentions.
             let help = help.split("; line ").next().unwrap_or_default().to_owned();
             Message::own("ConfigurationRefused", message::Severity::Warning, item.message, help)
         })
         .collect();
-    Err(Problem::of(StatusCode::BAD_REQUEST, messages))
+    Err(Problem::with_messages(StatusCode::BAD_REQUEST, messages))
 }
 
 fn refused_configuration(message: &str, advice: &str) -> Problem {
