@@ -65,7 +65,8 @@ impl Place {
         match self {
             Self::Storage(StoragePlace::Controller(_, id)) => id == PRIMARY || id == PLAIN,
             Self::Fabrics(FabricPlace::Endpoint(FabricKind::Nvmeof, id)) => is_target(id),
-            // Endpoints and connections of direct ports follow from the functions that are given to them.
+            // Endpoints and connections of direct ports follow from the functions that are given to
+            // them.
             Self::Fabrics(
                 FabricPlace::Endpoints(kind)
                 | FabricPlace::Endpoint(kind, _)
@@ -102,8 +103,8 @@ impl Place {
                 all.extend(values.into_iter().flat_map(with));
             }
         }
-        let is_action = |place: &Self| !place.methods().contains(&Method::GET);
-        all.retain(|(pattern, place)| !pattern.starts_with('/') && !(place.is_read_only() && is_action(place)));
+        let is_dead_action = |place: &Self| place.is_read_only() && !place.methods().contains(&Method::GET);
+        all.retain(|(pattern, place)| !pattern.starts_with('/') && !is_dead_action(place));
         all
     }
 
@@ -127,21 +128,24 @@ impl Place {
         let segments = below.split('/').take(SEGMENTS_MAX + 1);
         let decoded: Vec<_> = segments.map(unescaped).collect::<Option<_>>()?;
         let segments: Vec<&str> = decoded.iter().map(|segment| &**segment).collect();
-        if segments.len() > SEGMENTS_MAX {
-            return None;
-        }
-        AREAS.iter().copied().flatten().find_map(|route| route.parse(&segments))
+        if segments.len() > SEGMENTS_MAX { None } else { Self::from_segments(&segments) }
+    }
+
+    /// The address that segments below the root name.
+    fn from_segments(segments: &[&str]) -> Option<Self> {
+        AREAS.iter().copied().flatten().find_map(|route| route.parse(segments))
     }
 
     /// The resource whose tag a change is conditional on: that of an action, or itself.
     pub(crate) fn conditional(&self) -> Self {
-        let path = self.to_string();
-        let resource = match path.split_once("/Actions/") {
-            None if self.methods().contains(&Method::GET) => return self.clone(),
-            None => path.rsplit_once('/'),
-            action => action,
-        };
-        resource.and_then(|(resource, _)| Self::parse(resource)).unwrap_or_else(|| self.clone())
+        if self.methods().contains(&Method::GET) {
+            return self.clone();
+        }
+        let (route, parameters) = self.route();
+        let resource = route.pattern.split_once("/Actions/").or_else(|| route.pattern.rsplit_once('/'));
+        let (resource, _) = resource.expect("an action is below a resource: a test goes over the table");
+        let segments: Vec<&str> = route.segments(parameters).take(resource.split('/').count()).collect();
+        Self::from_segments(&segments).expect("an action is below a resource: a test goes over the table")
     }
 
     /// Whether it is the root, which everybody may read.
@@ -157,12 +161,9 @@ const ESCAPED: &str = "~!+=,";
 
 /// A segment without its escapes; `None` if it has some that no client needs.
 fn unescaped(segment: &str) -> Option<Cow<'_, str>> {
-    if !segment.contains('%') {
-        return Some(Cow::Borrowed(segment));
-    }
-    let mut parts = segment.split('%');
-    let mut decoded = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
+    let Some((first, escaped)) = segment.split_once('%') else { return Some(Cow::Borrowed(segment)) };
+    let mut decoded = first.to_owned();
+    for part in escaped.split('%') {
         let (digits, rest) = part.split_at_checked(2)?;
         let byte = u8::from_str_radix(digits, 16).ok().map(char::from).filter(|c| ESCAPED.contains(*c))?;
         decoded.push(byte);

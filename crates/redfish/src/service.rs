@@ -141,8 +141,9 @@ impl Service {
             if !is_late.take() || attempts >= ATTEMPTS_MAX {
                 break done;
             }
-            // The configuration has changed since the view was taken. The request is tried again with
-            // a new view, under the lock; if it conflicts with the change, the conflict is the answer.
+            // The configuration has changed since the view was taken. The request is tried again
+            // with a new view, under the lock; if it conflicts with the change, the conflict is the
+            // answer.
             if turn.is_none() {
                 turn = Some(self.changing());
             }
@@ -160,13 +161,12 @@ impl Service {
             Done::Created(made, headers) => {
                 let resource = tree::area(&made).read(&View::new(&self.parts))?;
                 let mut response = representation(&resource, StatusCode::CREATED)?;
-                let own = headers.iter().filter_map(|(name, value)| {
-                    Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
-                });
-                response.headers_mut().extend(own);
+                for (name, value) in headers {
+                    insert(&mut response, HeaderName::from_static(name), &value);
+                }
                 insert(&mut response, LOCATION, &made.to_string());
                 if *place == SessionPlace::Sessions.into() {
-                    let name = resource["UserName"].as_str().unwrap_or_default().to_owned();
+                    let name = resource["UserName"].as_str().expect("a session is somebody's").to_owned();
                     response.extensions_mut().insert(Login { name, denied: None });
                 }
                 Ok(response)
@@ -300,8 +300,8 @@ fn get(
         Some(tagged(resource, &tag))
     };
     let answer = query.apply(place, tagged(resource, &own_tag), &read)?;
-    // Each selection of properties is a representation with its own tag (RFC 9110, 8.8.1). Changes are
-    // conditional on the tag of the whole resource, which is in the body.
+    // Each selection of properties is a representation with its own tag (RFC 9110, 8.8.1). Changes
+    // are conditional on the tag of the whole resource, which is in the body.
     let tag = if query.is_plain() { own_tag } else { etag::compute(&answer) };
     let known = request.headers().get(IF_NONE_MATCH).is_some_and(|known| etag::list_contains(known, &tag));
     if known {
@@ -414,9 +414,8 @@ fn with_allow(status: StatusCode, allowed: &[Method]) -> Response<Body> {
 }
 
 fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        response.headers_mut().insert(name, value);
-    }
+    let value = HeaderValue::from_str(value).expect("it is made of identifiers, numbers and constants");
+    response.headers_mut().insert(name, value);
 }
 
 #[cfg(test)]

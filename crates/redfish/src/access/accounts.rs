@@ -107,13 +107,10 @@ impl AccountPlace {
     }
 
     fn configure(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
-        let number = |input: &mut Input, name: &str, range| {
-            input.number(name, range).and_then(|number| u32::try_from(number).ok())
-        };
         let change = SettingsChange {
-            lockout_threshold: number(&mut input, "AccountLockoutThreshold", 0..=1000),
-            lockout_duration_s: number(&mut input, "AccountLockoutDuration", 1..=86_400),
-            lockout_reset_after_s: number(&mut input, "AccountLockoutCounterResetAfter", 1..=86_400),
+            lockout_threshold: input.number("AccountLockoutThreshold", 0..=1000),
+            lockout_duration_s: input.number("AccountLockoutDuration", 1..=86_400),
+            lockout_reset_after_s: input.number("AccountLockoutCounterResetAfter", 1..=86_400),
             basic_auth: input.one_of("HTTPBasicAuth", &[("Enabled", true), ("Disabled", false)]),
             ..SettingsChange::default()
         };

@@ -66,7 +66,7 @@ fn generate(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     // The only kind of key that is made; other values are refused.
     input.one_of("KeyPairAlgorithm", &[("TPM_ALG_ECDSA", ())]);
     input.one_of("KeyCurveId", &[("TPM_ECC_NIST_P256", ())]);
-    input.number("KeyBitLength", 256..=256);
+    input.number::<u64>("KeyBitLength", 256..=256);
     let subject = CertificateSubject {
         common_name,
         alternative_names: input.texts("AlternativeNames").unwrap_or_default(),
@@ -114,7 +114,7 @@ fn replace(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
 fn parted(text: &str) -> (String, Option<String>) {
     let (mut chain, mut key) = (String::new(), None::<String>);
     for block in text.split_inclusive("-----END ").collect::<Vec<_>>().windows(2) {
-        let [begin, end] = block else { continue };
+        let [begin, end] = block else { unreachable!("windows of two") };
         let Some(at) = begin.find("-----BEGIN ") else { continue };
         let label = end.split_inclusive("-----").next().unwrap_or_default();
         let whole = format!("{}{label}\n", begin.get(at..).unwrap_or_default());

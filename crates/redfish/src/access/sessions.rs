@@ -94,7 +94,7 @@ impl SessionPlace {
         let by_address = input.object("Oem", |oem| oem.object("Ebof", |ebof| ebof.flag("BoundToAddress")));
         input.finish(Some(&self.read(request.view)?))?;
         let change = SettingsChange {
-            session_timeout_s: seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+            session_timeout_s: seconds,
             sessions_by_address: by_address.flatten().flatten(),
             ..SettingsChange::default()
         };

@@ -98,7 +98,8 @@ fn failed(task: &Task) -> Problem {
 /// The address of what a task made: `d3/ns5`.
 fn namespace_place(name: &str, view: &View<'_>) -> Option<Place> {
     let namespace: NamespaceName = name.parse().ok()?;
-    let id = view.storage_id(&namespace.drive).to_owned();
+    // Somebody else may have taken the drive away meanwhile.
+    let id = view.storage_id(&namespace.drive)?.to_owned();
     Some(StoragePlace::Volume(id, format!("ns{}", namespace.nsid)).into())
 }
 
@@ -117,7 +118,7 @@ fn place_of(creates: &Creates, view: &View<'_>) -> Option<Place> {
             Some(FabricPlace::Connection(FabricKind::Nvmeof, names.connections.at(at).to_owned()).into())
         }
         Creates::Volume { nqn, nsid } => {
-            Some(StoragePlace::Volume(view.storage_id(nqn).to_owned(), format!("ns{nsid}")).into())
+            Some(StoragePlace::Volume(view.storage_id(nqn)?.to_owned(), format!("ns{nsid}")).into())
         }
     }
 }

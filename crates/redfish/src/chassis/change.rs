@@ -50,7 +50,7 @@ pub(super) fn secure_erase(drive: &DriveObject, mut input: Input, view: &View<'_
             .collect();
     let is_named = input.has("SanitizationType");
     let action = input.one_of("SanitizationType", &able);
-    let passes = input.number("OverwritePasses", 1..=16).and_then(|passes| u8::try_from(passes).ok());
+    let passes = input.number("OverwritePasses", 1..=16);
     // The default is the fastest type after which no data can be read.
     let action = action.or_else(|| able.first().filter(|_| !is_named).map(|(_, action)| *action));
     if action.is_none() && !is_named {

@@ -115,7 +115,7 @@ pub(crate) fn metadata() -> String {
             .filter_map(|rest| rest.split("Namespace=\"").nth(1)?.split('"').next());
         references.push_str(&reference(&uri, &all.collect::<Vec<_>>(), false));
     }
-    let root = KINDS.iter().find(|kind| kind.starts_with("ServiceRoot.")).copied().unwrap_or_default();
+    let root = KINDS.iter().find(|kind| kind.starts_with("ServiceRoot.")).expect("the root has a type");
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <edmx:Edmx xmlns:edmx=\"http://docs.oasis-open.org/odata/ns/edmx\" Version=\"4.0\">\n\

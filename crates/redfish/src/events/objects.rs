@@ -52,7 +52,7 @@ pub(crate) fn host(nqn: &str, view: &View<'_>) -> FabricPlace {
 
 /// The identifier of a drive or subsystem.
 fn storage_id(name: &str, view: &View<'_>) -> String {
-    let known = view.names().storages.id_of(name);
+    let known = view.storage_id(name);
     let by_nqn = || view.storages().find(|(_, storage)| storage.nqn() == name).map(|(id, _)| id);
     known.or_else(by_nqn).map_or_else(|| slug(name), str::to_owned)
 }

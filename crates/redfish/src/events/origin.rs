@@ -101,7 +101,7 @@ mod tests {
         let view = View::new(fixture.service.parts());
         let plain = view.inventory().subsystems[0].nqn.clone();
         let own = view.inventory().drives[1].nqn.clone();
-        let plain_id = view.storage_id(&plain).to_owned();
+        let plain_id = view.storage_id(&plain).unwrap().to_owned();
         let volume_of_plain = format!("Storage/{plain_id}/Volumes/ns1");
         for (kind, object, expected) in [
             (EventKind::TargetStarted, "", "Managers/ebof"),

@@ -52,7 +52,7 @@ impl<'v> Party<'v> {
         match self {
             Self::Target(site) => site.endpoint_id(),
             Self::Host(at) => view.names().host_endpoints.at(*at).to_owned(),
-            Self::Machine(port) => machine_id(view, view.port_id(&port.name).unwrap_or_default()),
+            Self::Machine(port) => machine_id(view, view.port_id(&port.name).expect("it is a port of the view")),
         }
     }
 }
@@ -238,7 +238,7 @@ impl Endpoint {
         let identifiers: Vec<Identifier> = nqn.iter().map(|nqn| Identifier::nqn(nqn)).collect();
         let all: Vec<&HostObject> =
             Site::all(view).flat_map(|site| site.hosts()).filter(|host| host.port == port.name).collect();
-        let port_id = view.port_id(&port.name).unwrap_or_default();
+        let port_id = view.port_id(&port.name).expect("it is a port of the view");
         let state = if all.is_empty() { State::StandbyOffline } else { State::Enabled };
         Self {
             head: head(

@@ -157,7 +157,8 @@ impl Tests {
 
     /// Those after number `seen`, and the number of the latest.
     pub(crate) fn since(&self, seen: u64) -> (u64, Vec<Record>) {
-        let new = usize::try_from(self.number.saturating_sub(seen)).unwrap_or(usize::MAX);
+        let new = self.number.checked_sub(seen).expect("nobody has got more tests than there were");
+        let new = usize::try_from(new).unwrap_or(usize::MAX);
         (self.number, self.latest.iter().skip(self.latest.len().saturating_sub(new)).cloned().collect())
     }
 }
@@ -260,9 +261,9 @@ impl Subscriptions {
     }
 
     /// Changes how often deliveries are tried again, and how many seconds later.
-    pub(crate) fn configure(&self, attempts: Option<u64>, interval_s: Option<u64>) -> Result<(), Problem> {
+    pub(crate) fn configure(&self, attempts: Option<u32>, interval_s: Option<u64>) -> Result<(), Problem> {
         self.change(|state| {
-            state.attempts = attempts.and_then(|attempts| u32::try_from(attempts).ok()).unwrap_or(state.attempts);
+            state.attempts = attempts.unwrap_or(state.attempts);
             state.interval_s = interval_s.unwrap_or(state.interval_s);
             Ok(())
         })
@@ -298,9 +299,8 @@ impl Subscriptions {
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, message).after(wait));
         }
         let id = state.insert(None, latest);
-        if let Some(stream) = state.all.get_mut(&id) {
-            (stream.is_of_reports, stream.listener) = (is_of_reports, Some(listener));
-        }
+        let stream = state.all.get_mut(&id).expect("it was just added, and the lock is held");
+        (stream.is_of_reports, stream.listener) = (is_of_reports, Some(listener));
         Ok(id)
     }
 
@@ -354,6 +354,11 @@ impl Subscriptions {
         self.state().tests.add(record);
     }
 
+    /// The number of the latest test event.
+    pub(crate) fn latest_test(&self) -> u64 {
+        self.state().tests.number
+    }
+
     /// The test events after number `seen`, and the number of the latest.
     pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
         self.state().tests.since(seen)
@@ -380,7 +385,7 @@ impl SubscriptionState {
             interval_s: self.interval_s,
             subscriptions: self.all.iter().filter_map(of).collect(),
         };
-        serde_json::to_string(&stored).unwrap_or_default()
+        serde_json::to_string(&stored).expect("all keys of what is stored are numbers or strings")
     }
 }
 

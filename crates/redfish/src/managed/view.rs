@@ -110,8 +110,8 @@ impl<'p> View<'p> {
     }
 
     /// The identifier of the drive of this name, or of the subsystem of this NQN.
-    pub(crate) fn storage_id(&self, name: &str) -> &str {
-        self.names().storages.id_of(name).unwrap_or_default()
+    pub(crate) fn storage_id(&self, name: &str) -> Option<&str> {
+        self.names().storages.id_of(name)
     }
 
     /// Everything that hosts connect to, with identifiers.

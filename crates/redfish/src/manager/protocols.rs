@@ -52,7 +52,7 @@ pub(super) fn alter(mut input: Input, current: &Value, view: &View<'_>) -> Resul
 
 fn read_protocol(input: &mut Input) -> ProtocolChange {
     let enabled = input.flag("ProtocolEnabled");
-    let port = input.number("Port", 1..=u16::MAX.into()).and_then(|port| u16::try_from(port).ok());
+    let port = input.number("Port", 1..=u16::MAX.into());
     ProtocolChange { enabled, port }
 }
 

@@ -150,7 +150,7 @@ fn advice(parts: SlowParts) -> &'static str {
 fn origin(command: &SlowCommand, view: &View<'_>) -> Option<Place> {
     // A function is `d3/vf2`; a subsystem is its NQN.
     let name = command.object.split('/').next().unwrap_or_default();
-    let id = [command.object.as_str(), name].into_iter().map(|name| view.storage_id(name)).find(|id| !id.is_empty())?;
+    let id = [command.object.as_str(), name].into_iter().find_map(|name| view.storage_id(name))?;
     let storage = view.storage(id)?;
     if storage.namespaces(view).iter().any(|namespace| namespace.nsid() == command.nsid) {
         return Some(StoragePlace::Volume(id.to_owned(), format!("ns{}", command.nsid)).into());

@@ -62,9 +62,9 @@ impl Ids {
         Self { ids, by_id, by_name: BTreeMap::new() }
     }
 
-    /// The identifier of the object at an index.
+    /// The identifier of the object at an index, which is one of those that it was made of.
     pub(crate) fn at(&self, index: usize) -> &str {
-        self.ids.get(index).map_or("", String::as_str)
+        &self.ids[index]
     }
 
     /// The identifier of the object of this name.

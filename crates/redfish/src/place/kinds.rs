@@ -116,7 +116,7 @@ pub(crate) const OWN: &[(&str, &str)] = &[
 
 /// The name of a type without its version.
 pub(crate) fn unversioned(kind: &str) -> &str {
-    kind.split('.').next().unwrap_or_default()
+    kind.split_once('.').map_or(kind, |(name, _)| name)
 }
 
 /// Whether a type (`#Drive.v1_22_0.Drive`) is one of those in use, or ebof's own.

@@ -80,5 +80,13 @@ fn actions_and_only_they_are_posted_to_without_being_read() {
         let is_action = row.pattern.contains("/Actions/") || row.pattern.ends_with("/upload");
         assert_eq!(place.methods() == [Method::POST], is_action, "{place}");
         assert!(row.kind.is_empty() || place.methods().contains(&Method::GET), "{place}");
+        let resource = place.conditional();
+        assert!(resource.methods().contains(&Method::GET), "{place} has no resource with a tag");
+        assert_eq!(resource == place, !is_action, "{place}");
     }
+    // A drive may be called so.
+    let volume = Place::from(StoragePlace::Volume("Actions".to_owned(), "ns1".to_owned()));
+    assert_eq!(volume.conditional(), volume);
+    let format = Place::from(StoragePlace::Format("Actions".to_owned(), "ns1".to_owned()));
+    assert_eq!(format.conditional(), volume);
 }

@@ -1,6 +1,7 @@
 //! Bodies of requests: each property is taken once, mistakes are collected, and what is left over
 //! at the end is one, too.
 
+use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
 use http::StatusCode;
@@ -112,9 +113,13 @@ impl Input {
         self.take(name, "true or false", Value::as_bool)
     }
 
-    /// A number within a range.
-    pub(crate) fn number(&mut self, name: &str, range: RangeInclusive<u64>) -> Option<u64> {
-        self.nullable(name, &range, "").map(|number| number.unwrap_or(*range.start()))
+    /// A number within a range, which ends within the type.
+    pub(crate) fn number<T>(&mut self, name: &str, range: RangeInclusive<u64>) -> Option<T>
+    where
+        T: TryFrom<u64, Error: Debug>,
+    {
+        let number = self.nullable(name, &range, "")?.expect("null is refused");
+        Some(T::try_from(number).expect("a range ends within its type"))
     }
 
     /// A number within a range, or `null`.
@@ -346,7 +351,7 @@ mod tests {
             "Links": [{ "@odata.id": "/redfish/v1/nowhere" }]
         }));
         assert_eq!(body.text("A").as_deref(), Some("x"));
-        assert_eq!(body.number("Weight", 1..=10), None);
+        assert_eq!(body.number::<u64>("Weight", 1..=10), None);
         assert_eq!(body.flag("Flag"), None);
         assert_eq!(body.object("Inner", |inner| inner.number_or_null("B", 0..=1)), Some(Some(None)));
         assert_eq!(body.links("Links").map(|links| links.len()), Some(0));

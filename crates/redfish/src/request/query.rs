@@ -156,7 +156,7 @@ impl Query {
     /// Keeps the members for which the filter holds, and counts them.
     fn filter_members(&self, resource: &mut Value, read: &dyn Fn(&Place) -> Option<Value>) {
         let Some(filter) = &self.filter else { return };
-        let Some(members) = resource["Members"].as_array_mut() else { return };
+        let members = resource["Members"].as_array_mut().expect("it is a collection");
         members.retain(|member| match place_of(member) {
             Some(place) => read(&place).is_some_and(|resource| filter.holds(&resource)),
             // An embedded member, such as a log entry.
@@ -169,7 +169,7 @@ impl Query {
         if !self.pages() {
             return;
         }
-        let Some(members) = resource["Members"].as_array_mut() else { return };
+        let members = resource["Members"].as_array_mut().expect("it is a collection");
         let skip = self.skip.unwrap_or(0).min(members.len());
         members.drain(..skip);
         let Some(top) = self.top.filter(|&top| top < members.len()) else { return };

@@ -217,6 +217,5 @@ impl Action {
 
 /// A resource as JSON.
 pub(crate) fn json(resource: &impl Serialize) -> Value {
-    // Fails for maps with keys that are no strings, and resources have none.
-    serde_json::to_value(resource).unwrap_or_default()
+    serde_json::to_value(resource).expect("all keys of a resource are strings")
 }

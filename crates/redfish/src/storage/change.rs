@@ -43,7 +43,7 @@ pub(super) fn alter_controller(
     let share = input.ebof(|own| {
         let limit = |own: &mut Input, name| own.number_or_null(name, 1..=BYTES_MAX).map(Rate);
         (
-            own.number("Weight", 1..=1000).and_then(|weight| u16::try_from(weight).ok()),
+            own.number("Weight", 1..=1000),
             limit(own, "IOPSLimit"),
             limit(own, "BytesPerSecondLimit"),
             limit(own, "MinimumIOPS"),
@@ -126,10 +126,10 @@ fn attachee(id: &str, drive: &str, place: &Place) -> Option<Attachee> {
 struct NewVolume {
     bytes: Option<u64>,
     allocatable: Option<u64>,
-    block: Option<u64>,
-    metadata: Option<u64>,
+    block: Option<u32>,
+    metadata: Option<u16>,
     shared: Option<bool>,
-    nsid: Option<u64>,
+    nsid: Option<u32>,
     protection: ProtectionObject,
     controllers: Vec<Place>,
     hosts: Vec<String>,
@@ -166,7 +166,7 @@ const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 512..=1 << 20;
 const METADATA_BYTES: std::ops::RangeInclusive<u64> = 0..=4096;
 
 fn protection(own: &mut Input) -> Option<ProtectionObject> {
-    let kind = own.number("ProtectionType", 0..=3).and_then(|kind| u8::try_from(kind).ok());
+    let kind = own.number("ProtectionType", 0..=3);
     let first = own.flag("ProtectionFirst");
     (kind.is_some() || first.is_some())
         .then(|| ProtectionObject { kind: kind.unwrap_or_default(), first: first.unwrap_or_default() })
@@ -205,16 +205,15 @@ pub(super) fn create(id: &str, storage: Storage<'_>, mut input: Input, view: &Vi
         input.mistake("Oem/Ebof/Backing", message);
     }
     input.finish(None)?;
-    let narrow = |bytes: Option<u64>| bytes.and_then(|bytes| u32::try_from(bytes).ok());
     Ok(Demand::change(Change::CreateNamespace(CreateNamespace {
         drive: drive.name.clone(),
         size_bytes: new.bytes.unwrap_or_default(),
         capacity_bytes: new.allocatable,
-        block_size_bytes: narrow(new.block).unwrap_or(BLOCK_BYTES_DEFAULT),
-        metadata_bytes: new.metadata.and_then(|bytes| u16::try_from(bytes).ok()).unwrap_or_default(),
+        block_size_bytes: new.block.unwrap_or(BLOCK_BYTES_DEFAULT),
+        metadata_bytes: new.metadata.unwrap_or_default(),
         protection: new.protection,
         shared: new.shared.unwrap_or_default(),
-        nsid: narrow(new.nsid),
+        nsid: new.nsid,
         attach_to,
     })))
 }
@@ -260,7 +259,7 @@ fn create_plain(storage: Storage<'_>, new: NewVolume, mut input: Input, view: &V
         return Err(Problem::bad_request(Message::no_operation()));
     };
     let free = (1..=u32::MAX).find(|nsid| subsystem.namespaces.iter().all(|one| one.nsid != *nsid)).unwrap_or(1);
-    let nsid = new.nsid.and_then(|nsid| u32::try_from(nsid).ok()).unwrap_or(free);
+    let nsid = new.nsid.unwrap_or(free);
     // Without a backing there is a mistake: `finish` has failed then.
     let Some(mut backing) = backing else { return Err(Problem::bad_request(Message::no_operation())) };
     if let (ebof_manage::Drive::File(file), Some(bytes)) = (&mut backing, new.bytes) {
@@ -328,8 +327,8 @@ pub(super) fn initialize(namespace: Namespace<'_>, mut input: Input) -> Result<D
 
 /// `EbofVolume.Format`.
 pub(super) fn format(namespace: Namespace<'_>, mut input: Input) -> Result<Demand, Problem> {
-    let block = input.number("BlockSizeBytes", BLOCK_BYTES).and_then(|bytes| u32::try_from(bytes).ok());
-    let metadata = input.number("MetadataBytes", METADATA_BYTES).and_then(|bytes| u16::try_from(bytes).ok());
+    let block = input.number("BlockSizeBytes", BLOCK_BYTES);
+    let metadata = input.number("MetadataBytes", METADATA_BYTES);
     let protection = protection(&mut input);
     let erases = [("None", Erase::None), ("UserData", Erase::UserData), ("Cryptographic", Erase::Cryptographic)];
     let erase = input.one_of("Erase", &erases);

@@ -102,13 +102,14 @@ fn storage_of(input: &mut Input, targets: &[Place], view: &View<'_>) -> Option<S
 pub(in crate::fabrics) fn forbid(found: &Found<'_>, input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     input.finish(None)?;
     let mut config = view.config().clone();
-    edit(&mut config, found.storage.nqn(), |subsystem| {
+    let is_found = edit(&mut config, found.storage.nqn(), |subsystem| {
         match found.host {
             None => subsystem.allow_any_host = false,
             Some(host) => subsystem.allowed_hosts.retain(|one| one.as_str() != host),
         }
         true
     });
+    assert!(is_found, "a permission is one of a subsystem of the configuration");
     Ok(Demand::configuration(config, None))
 }
 

@@ -142,7 +142,9 @@ fn quoted(text: &str) -> Option<(Token, &str)> {
 
 fn word(text: &str) -> Token {
     match text {
-        "true" | "false" | "null" => Token::Value(serde_json::from_str(text).unwrap_or_default()),
+        "true" => Token::Value(true.into()),
+        "false" => Token::Value(false.into()),
+        "null" => Token::Value(Value::Null),
         _ => match serde_json::from_str::<serde_json::Number>(text) {
             Ok(number) => Token::Value(Value::Number(number)),
             Err(_) => Token::Word(text.to_owned()),
