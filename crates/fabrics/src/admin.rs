@@ -12,7 +12,7 @@ use crate::executing::Executing;
 use crate::identify::Look;
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
-use crate::step::Task;
+use crate::task::Task;
 use crate::{drive, feature, identify, lba_status, log, memory};
 
 /// Takes a command.

@@ -12,7 +12,7 @@ use crate::executing::Executing;
 use crate::model::PortId;
 use crate::notice::Handle;
 use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
-use crate::step::Task;
+use crate::task::Task;
 
 /// How a connection came.
 #[derive(Clone, Debug, PartialEq, Eq)]

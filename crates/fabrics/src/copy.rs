@@ -21,7 +21,7 @@ use crate::model::{Limits, Namespace, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::protection::rules;
 use crate::reservation;
-use crate::step::{CopyChecks, CopyPlan, CopyRange, Task};
+use crate::task::{self, CopyChecks, CopyPlan, CopyRange, IoTask, Task};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -96,8 +96,8 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     let length = u32::try_from(blocks << shift).expect("below the limit of a command");
     let data_bytes = 1 << shift;
     let metadata_bytes = destination.metadata.bytes;
-    let plan = Box::new(CopyPlan { target, data_bytes, metadata_bytes, checks, sources: ranges, fua });
-    Ok(Decision::Go(Task::Copy(plan), length))
+    let plan = CopyPlan { target, data_bytes, metadata_bytes, checks, sources: ranges, fua };
+    Ok(Decision::Go(Task::Io(IoTask::Copy(Box::new(task::Copy::new(plan)))), length))
 }
 
 /// What is done about protection information, which source and destination have in the same way.

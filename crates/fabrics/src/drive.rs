@@ -22,7 +22,7 @@ use crate::controller::Controller;
 use crate::executing::Executing;
 use crate::model::Subsystem;
 use crate::outcome::{Decision, Detail, Fault, Outcome, byte};
-use crate::step::Task;
+use crate::task::{DriveTask, Task};
 
 /// Whether the Admin Queue of a subsystem with a drive takes the command.
 pub(crate) fn decides(opcode: u8) -> bool {
@@ -58,13 +58,13 @@ pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcom
         admin::FIRMWARE_COMMIT => {
             association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Commit(Commit::decode(sqe));
-            Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
+            Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0))
         }
         admin::DEVICE_SELF_TEST | admin::FORMAT_NVM | admin::SANITIZE => media(association, drive, sqe),
         admin::VIRTUALIZATION_MANAGEMENT => {
             association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Virtualize(VirtualizationManagement::decode(sqe));
-            Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
+            Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0))
         }
         _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
     }
@@ -104,7 +104,7 @@ fn media(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
         }
         _ => Request::Sanitize(media::Sanitize::decode(sqe)),
     };
-    Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
+    Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0))
 }
 
 /// Goes on with a command whose data has come.
@@ -114,7 +114,7 @@ pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
         admin::FIRMWARE_DOWNLOAD => Request::Download(u64::from(executing.cdw11()) * 4, data.to_vec()),
         _ => attached(executing, data)?,
     };
-    Ok(Decision::Go(Task::Drive(Box::new(request)), executing.length()))
+    Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), executing.length()))
 }
 
 /// Get Log Page of a page that the drive keeps, checked as far as all pages are.
@@ -137,7 +137,7 @@ pub(crate) fn log(controller: &mut Controller, log: &GetLogPage, nsid: Nsid, len
         thresholds: controller.features.thresholds(),
         transport: controller.association.port.trtype.0,
     };
-    Decision::Go(Task::Drive(Box::new(Request::Log(request))), length)
+    Decision::Go(Task::Drive(Box::new(DriveTask::new(Request::Log(request)))), length)
 }
 
 fn download(association: &Association, sqe: &Sqe) -> Outcome {
@@ -166,7 +166,7 @@ fn manage(association: &Association, drive: &View, sqe: &Sqe) -> Outcome {
             check_nsid(drive, sqe.nsid())?;
             association.admin_sgl().at_least(sqe, Direction::HostToController, 0)?;
             let request = Request::Delete(sqe.nsid());
-            Ok(Decision::Go(Task::Drive(Box::new(request)), 0))
+            Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0))
         }
         ManagementSelect::Reserved(_) => Err(Fault::field(byte::CDW10)),
     }

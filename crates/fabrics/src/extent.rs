@@ -5,7 +5,7 @@ use ebof_nvme::{Nsid, Status};
 
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Fault, byte};
-use crate::transfer::Extent;
+use crate::task::Extent;
 
 /// The namespace that an I/O command names.
 pub(crate) fn namespace(subsystem: &Subsystem, nsid: Nsid) -> Result<&Namespace, Fault> {

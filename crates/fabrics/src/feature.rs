@@ -19,7 +19,7 @@ use crate::association::Association;
 use crate::controller::{Controller, Features, Kind};
 use crate::executing::Executing;
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::step::Task;
+use crate::task::{DriveTask, Task};
 use crate::{drive, identify, memory};
 
 /// The features of a controller.
@@ -278,7 +278,7 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
                 wanted @ (WriteProtection::None | WriteProtection::Protected) => {
                     let protect = Request::Protect(sqe.nsid(), wanted == WriteProtection::Protected);
                     let task = match drive::of(controller) {
-                        Some(_) => Task::Drive(Box::new(protect)),
+                        Some(_) => Task::Drive(Box::new(DriveTask::new(protect))),
                         None => Task::Shared,
                     };
                     Ok(Decision::Go(task, 0))
@@ -292,14 +292,14 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
                 return Err(Fault::field(byte::CDW11));
             }
             let request = Request::Persist(sqe.nsid(), ReservationPersistence::decode(value).persist);
-            return Ok(Decision::Go(Task::Drive(Box::new(request)), 0));
+            return Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0));
         }
         Fid::SANITIZE_CONFIG => {
             if value & !1 != 0 {
                 return Err(Fault::field(byte::CDW11));
             }
             let request = Request::SanitizeConfig(SanitizeConfig::decode(value).warn);
-            return Ok(Decision::Go(Task::Drive(Box::new(request)), 0));
+            return Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0));
         }
         Fid::HOST_BEHAVIOR_SUPPORT => {
             let bytes = size_of::<HostBehaviorSupport>() as u64;

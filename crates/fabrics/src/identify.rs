@@ -26,8 +26,8 @@ use crate::association::Association;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::VERSION;
-use crate::step::Task;
-use crate::transfer::FUSED_BLOCKS_MAX;
+use crate::task::FUSED_BLOCKS_MAX;
+use crate::task::Task;
 use crate::{copy, drive, error_log};
 
 /// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains

@@ -16,8 +16,7 @@ use crate::executing::Executing;
 use crate::extent::{extent, namespace, place, writable};
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::step::{ByteRange, Task};
-use crate::transfer::{FUSED_BLOCKS_MAX, FusedHalf, Transfer, TransferKind};
+use crate::task::{ByteRange, FUSED_BLOCKS_MAX, FusedHalf, IoTask, Task, Transfer, TransferKind};
 use crate::{copy, protection, reservation};
 
 /// Takes a command.
@@ -184,7 +183,7 @@ fn transfer(
         TransferKind::Read | TransferKind::Compare | TransferKind::Verify | TransferKind::WriteUncorrectable => {}
     }
     let transfer = Transfer { kind, extent, fused, checks };
-    Ok(Decision::Go(Task::Transfer(transfer), range.blocks << namespace.block_shift))
+    Ok(Decision::Go(Task::Io(IoTask::Transfer(transfer)), range.blocks << namespace.block_shift))
 }
 
 /// Whether the host may have this done to the namespace.
@@ -206,7 +205,7 @@ fn flush(subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
     // VWC says that FFFFFFFFh is refused; it names no namespace.
     let namespace = namespace(subsystem, sqe.nsid())?;
     reservation::check_flush(namespace)?;
-    Ok(Decision::Go(Task::Flush(namespace.device), 0))
+    Ok(Decision::Go(Task::Io(IoTask::Flush(namespace.device)), 0))
 }
 
 fn dataset_management(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {
@@ -256,7 +255,7 @@ fn deallocate(association: &Association, subsystem: &Subsystem, executing: &Exec
     // It may have become reserved or write protected while the data was on its way.
     reservation::check(namespace, Access::Write)?;
     writable(namespace)?;
-    Ok(Decision::Go(Task::Deallocate(namespace.device, merged(chosen)), executing.length()))
+    Ok(Decision::Go(Task::Io(IoTask::Deallocate(namespace.device, merged(chosen))), executing.length()))
 }
 
 /// The same bytes as ranges in order that do not touch: what is named several times is done once.

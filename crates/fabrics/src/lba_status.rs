@@ -13,7 +13,7 @@ use crate::association::Association;
 use crate::identify;
 use crate::model::Subsystem;
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::step::{LbaStatusQuery, Task};
+use crate::task::{LbaStatusQuery, Task};
 
 /// Takes a command.
 pub(crate) fn submit(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> Outcome {

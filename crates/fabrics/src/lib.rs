@@ -41,7 +41,7 @@ pub mod queue;
 pub mod registry;
 mod reservation;
 pub mod step;
-mod transfer;
+mod task;
 
 pub use ebof_drive::reservation::Right;
 
@@ -57,5 +57,8 @@ pub use notice::{CloseReason, Handle, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
 pub use registry::{Announced, ControllerInfo, Drain, ObjectRecord, Objects, ProtectionChange, QueueInfo, Registry};
-pub use step::{ByteRange, CopyChecks, CopyPlan, CopyRange, LbaStatusQuery, Quiesce, RingTask, Step, Task};
-pub use transfer::{Extent, FusedHalf, ProtectionChecks, Transfer, TransferKind};
+pub use step::Step;
+pub use task::{
+    ByteRange, Copy, CopyChecks, CopyPlan, CopyRange, DriveTask, Extent, FusedHalf, IoTask, LbaStatusQuery,
+    ProtectionChecks, Quiesce, QuiesceStep, RingTask, Task, Transfer, TransferKind,
+};

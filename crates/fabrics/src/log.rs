@@ -21,7 +21,7 @@ use crate::drive;
 use crate::executing::Executing;
 use crate::model::{Health, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::step::Task;
+use crate::task::Task;
 
 /// The command that `executing` is.
 pub(crate) fn command_of(executing: &Executing) -> GetLogPage {

@@ -14,7 +14,7 @@ use ebof_nvme::{QueueId, Sqe, Status};
 use crate::association::Association;
 use crate::controller::Controller;
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::step::{RingTask, Task};
+use crate::task::{RingTask, Task};
 
 /// Interrupt vectors that a controller has at most: as many as fit into the table of a function.
 pub const VECTORS_MAX: u16 = 128;

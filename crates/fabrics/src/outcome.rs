@@ -4,7 +4,7 @@ use ebof_nvme::log::ParameterErrorLocation;
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::{DataLocation, Sgl, Sqe, Status};
 
-use crate::step::Task;
+use crate::task::Task;
 
 /// What becomes of a command that was not refused. The queue, which has its ticket, makes a step of
 /// it.

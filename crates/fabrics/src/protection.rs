@@ -13,7 +13,7 @@ use ebof_nvme::{Sqe, Status};
 
 use crate::model::Namespace;
 use crate::outcome::{Fault, byte};
-use crate::transfer::{ProtectionChecks, TransferKind};
+use crate::task::{ProtectionChecks, TransferKind};
 
 /// What is done about the protection information of a command's blocks. `range` is the command's;
 /// what it says of protection is dealt with then.

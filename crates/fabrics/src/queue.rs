@@ -27,7 +27,8 @@ use crate::executing::{Executing, Outstanding};
 use crate::model::Subsystem;
 use crate::notice::{Handle, Notice};
 use crate::outcome::{Decision, Fault, Outcome};
-use crate::step::{Step, Task};
+use crate::step::Step;
+use crate::task::{IoTask, Task};
 use crate::{admin, connect, io, memory};
 use fused::First;
 
@@ -164,10 +165,10 @@ impl Queue {
             return Step::Complete(self.retire_failed(&Subject::of_command(sqe), fault));
         }
         match decide(self.live.as_mut()) {
-            Ok(Decision::Go(Task::Transfer(transfer), length)) => {
+            Ok(Decision::Go(Task::Io(IoTask::Transfer(transfer)), length)) => {
                 let executing = self.outstanding.ticket(sqe, length);
                 self.outstanding.give_out();
-                Step::Execute(executing, Task::Transfer(transfer))
+                Step::Execute(executing, Task::Io(IoTask::Transfer(transfer)))
             }
             outcome => {
                 let executing = self.outstanding.ticket(sqe, 0);

@@ -15,7 +15,7 @@ use crate::association::Association;
 use crate::executing::Executing;
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::step::Task;
+use crate::task::{DriveTask, Task};
 
 /// Whether it is a command of this module.
 pub(crate) fn is_one(opcode: u8) -> bool {
@@ -96,7 +96,7 @@ pub(crate) fn resume(executing: &Executing, data: &[u8]) -> Outcome {
         }
     };
     let request = Request::Reserve(executing.nsid(), command);
-    Ok(Decision::Go(Task::Drive(Box::new(request)), executing.length()))
+    Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), executing.length()))
 }
 
 /// Answers Reservation Report.

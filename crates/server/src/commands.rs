@@ -1,181 +1,351 @@
-//! The command side of a connection: the queue, the commands under way, their buffers, and who
-//! waits for them.
+//! The command side of a connection: the queue, the commands under way, and what each of them does
+//! next, until it completes.
+//!
+//! ```text
+//! on_command -> Queue::submit -> start (buffer, data of the host) -> run -> send_to_device
+//!   -> on_device -> finish -> Queue::complete -> Link
+//! ```
 //!
 //! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`';
-//! the devices are reached through [`ReactorContext`]. The work itself is in
-//! `commands/execute.rs` and the files beside it.
+//! the devices are reached through [`ReactorContext`]. What has state of its own (buffers,
+//! counters, who waits, what is at devices and at the drive) is an object in a file of its own.
+//! What happens to a command is here until it is known what it needs, then in `execution.rs`
+//! (buffer, data, device) or in `elsewhere.rs` (another queue, the drive).
+#![deny(clippy::wildcard_enum_match_arm)]
 
-mod closing;
+mod buffers;
 pub(crate) mod command;
 mod connect;
-mod copy;
-mod copy_steps;
-mod drive_commands;
-mod drive_requests;
-pub(crate) mod execute;
+mod copies;
+mod counters;
+mod device_access;
+mod drive_access;
+mod elsewhere;
+mod execution;
 mod fused;
+mod immediate;
+mod memory;
 mod protection;
-mod resident;
-mod rings;
 mod slots;
-mod submit;
+mod waiters;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ebof_backend::Buffer;
-use ebof_fabrics::{Handle, Notice, Queue};
-use ebof_nvme::{Cid, Cqe, Nsid, Status};
+use ebof_fabrics::registry::CONNECT_HOLD_MS;
+use ebof_fabrics::{
+    Attachment, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Queue, Step, Task, Transfer, TransferKind,
+};
+use ebof_nvme::connect::ConnectData;
+use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_region::Way;
 
-use crate::commands::command::{AbortRequest, Command, Phase, Waiter, Work};
-use crate::commands::drive_requests::DriveRequests;
+use crate::commands::buffers::ConnectionBuffers;
+use crate::commands::command::{Command, Origin, Phase};
+use crate::commands::connect::Decided;
+use crate::commands::copies::PendingCopies;
+use crate::commands::counters::QueueCounters;
+use crate::commands::device_access::DeviceAccess;
+use crate::commands::drive_access::DriveAccess;
+use crate::commands::fused::{join_halves, slot_of};
+use crate::commands::immediate::Immediate;
 use crate::commands::slots::Slots;
-use crate::link::Link;
-use crate::observe::stats::{Kind, QueueStats};
+use crate::commands::waiters::Waiters;
+use crate::link::{End, Link, Opening};
 use crate::ports::port::PortState;
-use crate::shared::buffer::Pool;
 use crate::shared::mailbox::{CommandRef, Message};
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::share::BufferUse;
-use crate::shared::shares::{HeldCommands, KnownLane};
 
-/// The buffer of the first half of a Compare and Write: two blocks.
-const HALF_BYTES: usize = 8 << 10;
+/// Length of the data of Connect, bytes.
+#[expect(clippy::cast_possible_truncation, reason = "1024")]
+const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
 
 /// The commands of one connection.
 pub(crate) struct Commands {
-    pub(crate) handle: Handle,
-    /// The port that the host has reached.
-    pub(crate) port: Arc<PortState>,
+    handle: Handle,
     pub(crate) queue: Queue,
     pub(crate) slots: Slots<Command>,
-    /// Commands that wait for a buffer, in order of arrival.
-    pub(crate) awaiting_buffer: VecDeque<u32>,
-    /// Copies that go on in the next turn.
-    pub(crate) pending_copies: VecDeque<u32>,
-    /// Commands that wait for their function's share of the drive.
-    pub(crate) held: HeldCommands,
-    /// By which its commands reach a drive that functions share.
-    pub(crate) lane: KnownLane,
-    pub(crate) at_device: usize,
-    pub(crate) drive_requests: DriveRequests,
-    /// The connection has ended, and the drive's thread has not said yet that it is done with what
-    /// it was asked before.
-    pub(crate) awaits_drive: bool,
-    /// The drive was asked to remember the controller. Until it has done that the controller stays,
-    /// as one that drains: there are no more of them, however long the drive's thread takes.
-    pub(crate) asked_for_cntlid: bool,
+    pub(crate) buffers: ConnectionBuffers,
+    pub(crate) counters: QueueCounters,
+    pub(crate) waiters: Waiters,
+    pub(crate) drive: DriveAccess,
+    devices: DeviceAccess,
+    copies: PendingCopies,
     /// The registry knows that nothing of the queue can reach the medium any more.
-    pub(crate) reported_closed: bool,
-    /// The largest in-capsule data of a command, bytes.
-    pub(crate) in_capsule_bytes: u32,
-    pub(crate) buffers: BufferUse,
-    pub(crate) stats: Vec<(Nsid, Arc<QueueStats>)>,
-    /// Commands that were completed at once in this turn: their place in `stats`, and how many.
-    /// Their latency is known when their completions are sent.
-    pub(crate) untimed: Vec<(usize, Kind, u32)>,
-    /// The name under which the host is counted.
-    pub(crate) host_label: String,
-    /// Resets that wait until nothing of this connection is left at a device.
-    pub(crate) waiting_resets: Vec<CommandRef>,
-    /// Waiters until some of the commands cannot change the medium any more.
-    pub(crate) waiters: Vec<Waiter>,
+    reported_closed: bool,
 }
 
 impl Commands {
     pub(crate) fn new(handle: Handle, port: Arc<PortState>) -> Self {
-        let in_capsule_bytes = PortState::in_capsule_bytes(port.config.in_capsule_data_bytes);
         Self {
             handle,
-            port,
             queue: Queue::new(),
             slots: Slots::new(1),
-            awaiting_buffer: VecDeque::new(),
-            pending_copies: VecDeque::new(),
-            held: HeldCommands::default(),
-            lane: KnownLane::unknown(),
-            at_device: 0,
-            drive_requests: DriveRequests::default(),
-            awaits_drive: false,
-            asked_for_cntlid: false,
+            buffers: ConnectionBuffers::new(PortState::in_capsule_bytes(port.config.in_capsule_data_bytes)),
+            counters: QueueCounters::new(port),
+            waiters: Waiters::default(),
+            drive: DriveAccess::new(handle),
+            devices: DeviceAccess::new(handle),
+            copies: PendingCopies::default(),
             reported_closed: false,
-            in_capsule_bytes,
-            buffers: BufferUse::default(),
-            stats: Vec::new(),
-            untimed: Vec::new(),
-            host_label: String::new(),
-            waiting_resets: Vec::new(),
-            waiters: Vec::new(),
         }
     }
 
-    /// Whether copies go on in the next turn.
-    pub(crate) fn has_pending_copies(&self) -> bool {
-        !self.pending_copies.is_empty()
-    }
-
-    /// Whether something goes on as soon as there is room or another turn.
-    pub(crate) fn waits_for_turn(&self) -> bool {
-        !self.awaiting_buffer.is_empty() || self.has_pending_copies()
-    }
-
-    /// Whether nothing of it is left anywhere.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.at_device == 0 && !self.awaits_drive
-    }
-
-    /// Goes on with what waited for a buffer, or for another turn.
-    pub(crate) fn resume(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
-        self.resume_awaiting_buffer(link, context);
-        if self.has_pending_copies() {
-            self.continue_copies(link, context);
-        }
-    }
+    // ---- a command comes
 
     /// Whether another command can be taken: a slot, a buffer for its in-capsule data, and room for
     /// its completion.
     pub(crate) fn can_take(&self, link: &Link, context: &ReactorContext<'_>) -> bool {
-        let in_capsule = self.in_capsule_bytes as usize;
-        // What a first half of a pair holds must not keep its second away.
-        let half = if self.queue.awaits_second() { HALF_BYTES } else { 0 };
-        let limit = context.shared.settings.connection_buffer_bytes + half;
         // While data of the host are awaited everything is read on: they come on the same stream. A
         // host that overruns its queue meanwhile is refused by the queue.
-        let may_fetch = self.queue.may_fetch() && !self.slots.is_full() && self.held.has_room();
+        let may_fetch = self.queue.may_fetch() && !self.slots.is_full() && self.devices.has_room();
         let has_slot = may_fetch || link.awaits_data();
-        let more = 2 * in_capsule;
-        let buffers = self.buffers.own() + more <= limit
-            && context.pool.has_room(more)
-            && self.buffers.has_share(more, context.pool.host_share_bytes());
-        link.has_completion_room() && has_slot && buffers && link.has_share()
+        let has_buffers = self.buffers.has_room(self.queue.awaits_second(), context);
+        link.has_completion_room() && has_slot && has_buffers && link.has_share()
     }
 
-    /// An Abort for a command of this queue.
-    pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let found = self.slots.iter().find(|(_, command)| command.cid == request.cid).map(|(slot, c)| (slot, c.phase));
-        let aborted = match found {
-            Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting | Phase::Held)) => {
-                self.stop(slot, Status::ABORT_REQUESTED, link, context);
-                true
+    /// Takes a command; `input` is what follows it in the stream, as far as it has come.
+    pub(crate) fn on_command(
+        &mut self,
+        sqe: &Sqe,
+        in_capsule: u32,
+        input: &mut &[u8],
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), pointer: sqe.data_pointer(), in_capsule };
+        let step = match self.queue.submit(sqe, context.now_ms) {
+            Step::Execute(executing, Task::Io(IoTask::Transfer(transfer))) => {
+                self.begin_transfer(executing, transfer, origin, input, link, context)
             }
-            Some((slot, Phase::AtDevice)) => {
-                match self.slots.get(slot).map(|command| &command.work) {
-                    // There may be pieces that are not at the device yet.
-                    Some(Work::Copy(_)) => self.stop(slot, Status::ABORT_REQUESTED, link, context),
-                    _ => _ = context.io.cancel(context.tag(self.handle, slot)),
-                }
-                false
-            }
-            Some((slot, Phase::Elsewhere)) => self.withdraw(slot, Status::ABORT_REQUESTED, link, context),
-            None => false,
+            step @ (Step::Complete(_)
+            | Step::Disconnect(_)
+            | Step::Held
+            | Step::Unpaired(..)
+            | Step::Withdrawn(_)
+            | Step::Execute(..)) => Some(step),
         };
-        context.shared.post(request.reply.handle, Message::AbortAnswer { reply: request.reply, aborted });
+        if let Some(step) = step {
+            self.advance(step, origin, link, context);
+        }
     }
+
+    /// Does what a transfer wants where that needs neither a buffer nor a device's thread;
+    /// otherwise gives it back.
+    fn begin_transfer(
+        &mut self,
+        executing: Executing,
+        transfer: Transfer,
+        origin: Origin,
+        input: &mut &[u8],
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) -> Option<Step> {
+        let is_plain = transfer.checks.is_none() && transfer.fused.is_none();
+        let Self { queue, buffers, counters, .. } = self;
+        let mut immediate = Immediate { queue, buffers, counters };
+        match transfer.kind {
+            TransferKind::Read => {
+                link.charge(transfer.transfer_bytes() as usize);
+                if is_plain {
+                    return immediate.read(executing, transfer, origin, link, context);
+                }
+            }
+            TransferKind::Write
+                if is_plain && origin.in_capsule == transfer.extent.length_bytes && origin.pointer.is_in_capsule() =>
+            {
+                return immediate.write(executing, transfer, origin, input, link, context);
+            }
+            TransferKind::Write
+            | TransferKind::Compare
+            | TransferKind::Verify
+            | TransferKind::WriteZeroes
+            | TransferKind::WriteUncorrectable => {}
+        }
+        Some(Step::Execute(executing, Task::Io(IoTask::Transfer(transfer))))
+    }
+
+    /// A register of the controller was written.
+    pub(crate) fn write_cc(&mut self, value: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let step = self.queue.write_cc(value, context.now_ms);
+        let origin = Origin::without_data(ebof_fabrics::queue::REGISTER_WRITE, Nsid::NONE);
+        self.advance(step, origin, link, context);
+    }
+
+    /// Carries out a step.
+    pub(crate) fn advance(&mut self, step: Step, origin: Origin, link: &mut Link, context: &mut ReactorContext<'_>) {
+        match step {
+            Step::Complete(cqe) => link.respond(&cqe, context),
+            Step::Disconnect(cqe) => {
+                link.respond(&cqe, context);
+                link.drain();
+            }
+            // An event may wait for exactly this request: it is asked for at the flush.
+            Step::Held => link.mark_dirty(context),
+            Step::Unpaired(first, status, next) => {
+                if let Some(slot) = slot_of(&self.slots, first) {
+                    self.stop(slot, status, link, context);
+                }
+                self.advance(*next, origin, link, context);
+            }
+            Step::Withdrawn(next) => {
+                link.withdraw();
+                self.advance(*next, origin, link, context);
+            }
+            Step::Execute(executing, task) => self.execute(executing, task, origin, link, context),
+        }
+    }
+
+    /// Starts a task.
+    fn execute(
+        &mut self,
+        executing: Executing,
+        task: Task,
+        origin: Origin,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let length = match &task {
+            Task::Io(IoTask::Transfer(transfer)) => {
+                if let Some(FusedHalf::Second { first }) = transfer.fused {
+                    join_halves(&mut self.slots, first, executing.cid());
+                }
+                transfer.transfer_bytes()
+            }
+            Task::Io(IoTask::Copy(_)) | Task::Receive => executing.length(),
+            Task::Io(IoTask::Flush(_) | IoTask::Deallocate(..)) => 0,
+            Task::Connect => CONNECT_BYTES,
+            Task::Reply(data) => return self.reply(origin, executing, data, link, context),
+            Task::Shared => return self.execute_shared(executing, origin, link, context),
+            Task::LbaStatus(query) => {
+                let step = match drive_access::lba_status(query, &self.queue, context) {
+                    Some((ranges, complete)) => self.queue.lba_status(executing, &ranges, complete),
+                    None => Step::Complete(self.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
+                };
+                return self.advance(step, origin, link, context);
+            }
+            Task::Drive(_) | Task::Abort(..) | Task::Reset(_) | Task::Rings(_) => {
+                let command = Command::new(origin, executing, task, 0, context.now_us);
+                let slot = self.slots.insert(command);
+                return self.begin_elsewhere(slot, link, context);
+            }
+            // The registry defers nothing but Connects, and those are taken care of where they are
+            // decided.
+            Task::DeferConnect(_) => {
+                let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
+                return link.respond(&cqe, context);
+            }
+        };
+        let mut command = Command::new(origin, executing, task, length, context.now_us);
+        if command.task.io().is_some() {
+            // The queue let it through: its namespace exists.
+            command.counters = Some(self.counters.place(origin.nsid, &self.queue, context.shared));
+        }
+        self.start(command, origin, link, context);
+    }
+
+    /// Sends parameter data, if they can be where the command says.
+    fn reply(
+        &mut self,
+        origin: Origin,
+        executing: Executing,
+        data: &[u8],
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if let Err(status) = link.check(&origin.pointer, length, Way::ToHost) {
+            let cqe = self.queue.fail(executing, Failure { status, result: 0, lba: None });
+            return link.respond(&cqe, context);
+        }
+        let cqe = self.queue.complete(executing, Status::SUCCESS);
+        link.send_bytes(origin.cid, data, &cqe, context);
+    }
+
+    fn execute_shared(
+        &mut self,
+        executing: Executing,
+        origin: Origin,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let shared = context.shared;
+        // Delivered under the lock: a later change must not overtake this one on its way to a
+        // queue.
+        let mut registry = shared.registry();
+        let (step, notices) = registry.execute(&mut self.queue, executing, context.now_ms);
+        shared.deliver(notices);
+        drop(registry);
+        shared.wake_control();
+        self.advance(step, origin, link, context);
+    }
+
+    /// The parameters of a command have come, or the data of Connect.
+    fn parameters_complete(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let Some(mut command) = self.slots.remove(slot) else { return };
+        let buffer = command.buffer.take();
+        let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
+        let origin = command.origin();
+        let executing = command.executing;
+        let step = if matches!(command.task, Task::Connect) {
+            let Decided { step, is_connected } =
+                connect::decide(&mut self.queue, self.handle, (executing, data), link, context);
+            if is_connected {
+                self.on_connected(link, context);
+            }
+            step
+        } else {
+            self.queue.resume(executing, data, context.now_ms)
+        };
+        if let Step::Execute(executing, Task::DeferConnect(looks)) = step {
+            return self.defer_connect(executing, buffer, &looks, origin, link, context);
+        }
+        if let Some(buffer) = buffer {
+            self.buffers.give(buffer, context);
+        }
+        self.advance(step, origin, link, context);
+    }
+
+    /// Drops one command without an answer: its connection is gone.
+    fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
+        let held = self.devices.withdraw_held(slot);
+        if let Some(command) = self.slots.remove(slot) {
+            self.queue.abandon(command.executing);
+            if let Some(buffer) = command.buffer.or(held) {
+                self.buffers.give(buffer, context);
+            }
+        }
+    }
+
+    /// Forgets every command that is not at a device: the connection ends. What the drive's thread
+    /// has not begun will not be done.
+    pub(crate) fn release(&mut self, context: &mut ReactorContext<'_>) {
+        self.drive.end(&self.queue, context);
+        self.buffers.clear_waiting();
+        self.copies.clear();
+        let idle: Vec<u32> =
+            self.slots.iter().filter(|(_, command)| command.phase != Phase::AtDevice).map(|(slot, _)| slot).collect();
+        for slot in idle {
+            self.forget(slot, context);
+        }
+    }
+
+    /// The target shuts down: no second half comes any more, and no Connect waits any more.
+    pub(crate) fn start_shutdown(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
+        if let Some(slot) = fused::lone_half(&self.slots).filter(|_| link.is_draining()) {
+            self.stop(slot, Status::ABORTED_MISSING_FUSED, link, context);
+        }
+        if let Some(slot) = self.waiting_connect() {
+            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, link, context);
+        }
+    }
+
+    // ---- the queue
 
     /// Delivers a notice of the registry to the queue.
     pub(crate) fn on_notice(&mut self, notice: Notice, link: &mut Link, context: &mut ReactorContext<'_>) {
         if let Notice::Connect = notice {
-            if let Some(slot) = self.held_connect() {
+            if let Some(slot) = self.waiting_connect() {
                 self.parameters_complete(slot, link, context);
             }
             return;
@@ -196,74 +366,99 @@ impl Commands {
         }
     }
 
-    /// Forgets every command that is not at a device: the connection ends. What the drive's thread
-    /// has not begun will not be done.
-    pub(crate) fn release(&mut self, context: &mut ReactorContext<'_>) {
-        let asked_for_cntlid = std::mem::take(&mut self.asked_for_cntlid);
-        if self.drive_requests.withdraw_all() || asked_for_cntlid {
-            self.await_drive(context);
-        }
-        self.awaiting_buffer.clear();
-        self.pending_copies.clear();
-        let idle: Vec<u32> =
-            self.slots.iter().filter(|(_, command)| command.phase != Phase::AtDevice).map(|(slot, _)| slot).collect();
-        for slot in idle {
-            self.forget(slot, context);
-        }
-    }
-
-    /// Drops one command without an answer: its connection is gone.
-    pub(crate) fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
-        let held = self.withdraw_held(slot);
-        if let Some(command) = self.slots.remove(slot) {
-            self.queue.abandon(command.executing);
-            if let Some(buffer) = command.buffer.or(held) {
-                self.give_buffer(buffer, context);
-            }
-        }
-    }
-
-    /// A buffer for a command. Those that wait for the host or for the socket leave room for
-    /// in-capsule data: the stream that brings what they wait for must go on.
-    pub(crate) fn take_buffer(
+    /// Becomes the queue of a host that is attached directly, without a Connect.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn attach(
         &mut self,
-        bytes: usize,
-        in_capsule: bool,
+        attachment: &Attachment,
+        link: &mut Link,
         context: &mut ReactorContext<'_>,
-    ) -> Option<Buffer> {
-        let reserve = if in_capsule { 0 } else { 2 * self.in_capsule_bytes as usize };
-        let more = Pool::size_of(bytes) + reserve;
-        // One command may always have what it needs, however small the limit was set.
-        let own = self.buffers.own();
-        if own > 0 && own + more > context.shared.settings.connection_buffer_bytes {
-            return None;
-        }
-        if !self.buffers.has_share(more, context.pool.host_share_bytes()) {
-            return None;
-        }
-        let buffer = if in_capsule { context.pool.take(bytes) } else { context.pool.take_leaving_reserve(bytes) }?;
-        self.buffers.add(buffer.capacity());
-        Some(buffer)
+    ) -> Result<(), End> {
+        connect::attach(&mut self.queue, self.handle, attachment, link, context)?;
+        self.on_connected(link, context);
+        Ok(())
     }
 
-    /// Sends the data of a read and its completion.
-    pub(crate) fn send_read(
+    /// The connection has become a queue.
+    fn on_connected(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let (Some(id), Some(submission_queue)) = (self.queue.id(), self.queue.submission_queue()) else { return };
+        // The port may have got another limit since the controller was created.
+        let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
+        if let Some(bytes) = in_capsule_bytes {
+            self.buffers.set_in_capsule_bytes(PortState::in_capsule_bytes(bytes));
+        }
+        link.open(&Opening { id, submission_queue, in_capsule_bytes }, context);
+        self.slots.set_max(self.queue.commands_max());
+        if let Some(host) = self.queue.host() {
+            self.buffers.join(host, context.host_buffers);
+            self.counters.set_host_label(context.shared.host_label(host, link.peer()));
+        }
+        if id.is_admin() {
+            self.drive.assign_cntlid(&self.queue, context);
+        }
+        connect::report(&self.queue, link, context);
+    }
+
+    /// Keeps a Connect, with its data, until [`Notice::Connect`].
+    fn defer_connect(
         &mut self,
-        cid: Cid,
-        buffer: Buffer,
-        length: u32,
-        cqe: &Cqe,
+        executing: Executing,
+        buffer: Option<Buffer>,
+        looks: &[Handle],
+        origin: Origin,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        // A copied payload leaves the buffer at once; the others are given back by `Link::flush`.
-        let before = context.pool.outstanding_bytes();
-        link.send_buffer(cid, buffer, length, cqe, context);
-        self.buffers.give(before - context.pool.outstanding_bytes());
+        link.extend_handshake(context.now_ms + 2 * CONNECT_HOLD_MS);
+        let mut command = Command::new(origin, executing, Task::Connect, CONNECT_BYTES, context.now_us);
+        command.phase = Phase::Waiting;
+        command.buffer = buffer;
+        let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
+        for &handle in looks {
+            context.shared.post(handle, Message::Look { handle, reply });
+        }
+        // The control thread keeps the time of it.
+        context.shared.wake_control();
     }
 
-    pub(crate) fn give_buffer(&mut self, buffer: Buffer, context: &mut ReactorContext<'_>) {
-        self.buffers.give(buffer.capacity());
-        context.pool.put(buffer);
+    /// The Connect that waits, if one does.
+    fn waiting_connect(&self) -> Option<u32> {
+        let waits = |command: &Command| matches!(command.task, Task::Connect) && command.phase == Phase::Waiting;
+        self.slots.iter().find(|(_, command)| waits(command)).map(|(slot, _)| slot)
+    }
+
+    /// Reports to the registry, once, that nothing of the queue can reach the medium any more, when
+    /// that is so.
+    pub(crate) fn report_closed(&mut self, link: &Link, context: &mut ReactorContext<'_>) {
+        // What an Admin Queue has at devices are flushes.
+        let at_device = self.devices.at_device() > 0 && !self.queue.is_admin();
+        if !link.has_ended() || at_device || self.drive.awaits_end() {
+            return;
+        }
+        if !std::mem::replace(&mut self.reported_closed, true) {
+            context.shared.closed(self.handle);
+        }
+    }
+
+    /// Whether the host's next queues have to wait for commands of this one.
+    pub(crate) fn drains(&self) -> bool {
+        !self.reported_closed
+    }
+
+    /// Whether copies go on in the next turn.
+    pub(crate) fn has_pending_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
+    /// Whether something goes on as soon as there is room or another turn.
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        self.buffers.waiting() > 0 || self.has_pending_copies()
+    }
+
+    /// Whether nothing of it is left anywhere.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.devices.at_device() == 0 && !self.drive.awaits_end()
     }
 }

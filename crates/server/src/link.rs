@@ -38,8 +38,8 @@
 //! - **In memory** (`server/link/loopback.rs`): whole commands and completions are passed on. The
 //!   queue returns completions without SQHD, which the link adds (`server/link/message_queue.rs`).
 //!
-//! Drives in memory take a shorter path over all of them: `Commands::read_resident`
-//! (`server/commands/resident.rs`) completes the command immediately, and the bytes are sent
+//! Drives in memory take a shorter path over all of them: `Immediate::read`
+//! (`server/commands/immediate.rs`) completes the command immediately, and the bytes are sent
 //! directly from the drive, under the lock of their chunk (`Resident::lend`).
 
 mod any;

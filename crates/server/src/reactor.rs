@@ -371,9 +371,7 @@ impl Reactor {
         if let Err(end) = result {
             end_connection(&mut connection, &end, &mut context);
         }
-        if !connection.commands.waiters.is_empty() {
-            connection.commands.notify_waiters(&context);
-        }
+        connection.commands.notify_waiters(&context);
         let used = connection.link.take_charged();
         if used > 0 {
             self.fairness.note_use(used);
@@ -388,12 +386,7 @@ impl Reactor {
             self.free.push(index);
             self.busy_poll.is_outdated = true;
             self.shared.connection_gone(&connection.link.peer().port);
-            for waiter in &connection.commands.waiters {
-                waiter.notify(&self.shared);
-            }
-            for &reply in &connection.commands.waiting_resets {
-                self.shared.post(reply.handle, Message::Closed { reply });
-            }
+            connection.commands.waiters.notify_all(&self.shared);
             return;
         }
         if connection.link.state != state_before {
@@ -469,7 +462,7 @@ impl Reactor {
             self.with(index, now_us, |connection, context| {
                 let before = connection.backlog();
                 // A copy has a piece in every turn.
-                worked |= !connection.commands.pending_copies.is_empty();
+                worked |= connection.commands.has_pending_copies();
                 let result = connection.resume(context);
                 // A connection that has used up its share goes on in the next turn: nothing else
                 // may bring that about. One that ends gives buffers back: those before it may have

@@ -15,7 +15,7 @@ mod rdma;
 use std::hint::black_box;
 
 use ebof_backend::{Action, Device, Memory};
-use ebof_fabrics::{Queue, Step, Task, Transfer, TransferKind};
+use ebof_fabrics::{IoTask, Queue, Step, Task, Transfer, TransferKind};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::sgl::SglDescriptor;
@@ -318,7 +318,9 @@ fn case_fabrics_read(queue: &mut Queue, commands: &mut [Sqe]) {
     unmerged(line!());
     for sqe in commands {
         let Step::Execute(executing, task) = queue.submit(sqe, 1000) else { panic!("not executed") };
-        let Task::Transfer(Transfer { kind: TransferKind::Read, extent, .. }) = task else { panic!("not a read") };
+        let Task::Io(IoTask::Transfer(Transfer { kind: TransferKind::Read, extent, .. })) = task else {
+            panic!("not a read")
+        };
         black_box(extent);
         black_box(queue.complete(executing, Status::SUCCESS));
     }
@@ -329,7 +331,9 @@ fn case_fabrics_write(queue: &mut Queue, commands: &mut [Sqe]) {
     unmerged(line!());
     for sqe in commands {
         let Step::Execute(executing, task) = queue.submit(sqe, 1000) else { panic!("not executed") };
-        let Task::Transfer(Transfer { kind: TransferKind::Write, extent, .. }) = task else { panic!("not a write") };
+        let Task::Io(IoTask::Transfer(Transfer { kind: TransferKind::Write, extent, .. })) = task else {
+            panic!("not a write")
+        };
         black_box(extent);
         black_box(queue.complete(executing, Status::SUCCESS));
     }

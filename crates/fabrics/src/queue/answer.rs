@@ -6,7 +6,8 @@ use ebof_nvme::opcode::admin;
 use super::Queue;
 use crate::executing::Executing;
 use crate::outcome::{Decision, Fault};
-use crate::step::{Step, Task};
+use crate::step::Step;
+use crate::task::Task;
 use crate::{lba_status, log};
 
 impl Queue {

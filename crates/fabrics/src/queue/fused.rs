@@ -13,8 +13,9 @@ use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
 use super::{Live, Queue, Role};
 use crate::outcome::{Fault, Outcome, byte};
-use crate::step::{Step, Task};
-use crate::transfer::FusedHalf;
+use crate::step::Step;
+use crate::task::FusedHalf;
+use crate::task::{IoTask, Task};
 use crate::{connect, io};
 
 /// A first command whose second has to be the next of the queue.
@@ -127,5 +128,5 @@ fn half(live: Option<&Live>, sqe: &Sqe, half: FusedHalf) -> Outcome {
 
 /// Whether the step goes on with a half of a pair.
 fn is_half(step: &Step) -> bool {
-    matches!(step, Step::Execute(_, Task::Transfer(transfer)) if transfer.fused.is_some())
+    matches!(step, Step::Execute(_, Task::Io(IoTask::Transfer(transfer))) if transfer.fused.is_some())
 }

@@ -27,7 +27,8 @@ use crate::function::Function;
 use crate::memory;
 use crate::model::{Limits, Port, PortId, Subsystem};
 use crate::queue::{Live, Queue, Role};
-use crate::step::{Step, Task};
+use crate::step::Step;
+use crate::task::Task;
 
 /// The result of a Connect that is not refused.
 enum Verdict {

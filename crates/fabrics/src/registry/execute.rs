@@ -24,7 +24,8 @@ use crate::model::{Namespace, NamespaceTable, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome};
 use crate::property::Phase;
 use crate::queue::Queue;
-use crate::step::{Quiesce, Step, Task};
+use crate::step::Step;
+use crate::task::{Quiesce, Task};
 use crate::{admin as admin_commands, discovery, identify, memory, reservation};
 
 impl Registry {
@@ -72,7 +73,7 @@ impl Registry {
 
     /// Reset or shutdown: the I/O queues end; a normal shutdown flushes caches.
     fn quiesce(&mut self, key: Key, controller: &Controller) -> Outcome {
-        let mut quiesce = Quiesce { is_reset: true, ..Quiesce::default() };
+        let mut quiesce = Quiesce::reset();
         if let Some(entry) = self.entries.get_mut(&key) {
             // Including those that drain already: a reset may begin while a shutdown closes them.
             for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ebof_fabrics::{Executing, FusedHalf, Handle, Queue, Step, Task, Transfer};
+use ebof_fabrics::{Executing, FusedHalf, Handle, IoTask, Queue, Step, Task, Transfer};
 use ebof_nvme::connect::{Connect, Property, disconnect};
 use ebof_nvme::copy::Copy;
 use ebof_nvme::io::{BlockRange, Dsm};
@@ -288,7 +288,8 @@ impl Run {
                 quiesce.close.iter().for_each(|&Handle(io)| self.close(io));
                 Step::Complete(self.world.queues.get_mut(&at).unwrap().complete(executing, Status::SUCCESS))
             }
-            Task::Drive(request) => {
+            Task::Drive(mut drive) => {
+                let request = drive.take_request().unwrap();
                 return self.world.ask_drive(at, executing, &request).map_or((), |next| self.settle(at, next));
             }
             Task::Abort(..) => Step::Complete(queue.complete_with(executing, Status::SUCCESS, 1)),
@@ -296,7 +297,7 @@ impl Run {
                 assert!(!data.is_empty() && data.len() <= executing.length() as usize);
                 Step::Complete(queue.complete(executing, Status::SUCCESS))
             }
-            Task::Transfer(Transfer { extent, fused: Some(FusedHalf::Second { first }), .. }) => {
+            Task::Io(IoTask::Transfer(Transfer { extent, fused: Some(FusedHalf::Second { first }), .. })) => {
                 // A queue does not name a first half that has already failed.
                 let first = self.take_half(at, first);
                 assert_eq!((first.length(), executing.length()), (extent.length_bytes, extent.length_bytes));
@@ -306,19 +307,20 @@ impl Run {
                 self.answered(at, cqe);
                 Step::Complete(second)
             }
-            Task::Transfer(Transfer { extent, .. }) => {
+            Task::Io(IoTask::Transfer(Transfer { extent, .. })) => {
                 // Within the namespace, which begins at byte 4096.
                 assert!(extent.offset_bytes >= 4096 && extent.length_bytes >= 512);
                 assert!(extent.offset_bytes + u64::from(extent.length_bytes) <= 4096 + (4 << 30));
                 Step::Complete(queue.complete(executing, status))
             }
-            Task::Copy(plan) => {
+            Task::Io(IoTask::Copy(copy)) => {
+                let plan = copy.plan();
                 assert!(plan.sources.iter().all(|source| !source.overlaps(&plan.target)));
                 assert_eq!(plan.sources.iter().map(|s| s.length_bytes).sum::<u64>(), plan.target.length_bytes);
                 Step::Complete(queue.complete(executing, status))
             }
             Task::LbaStatus(query) => queue.lba_status(executing, &[(query.range.start, 1)], good),
-            Task::Flush(_) | Task::Deallocate(..) => Step::Complete(queue.complete(executing, status)),
+            Task::Io(IoTask::Flush(_) | IoTask::Deallocate(..)) => Step::Complete(queue.complete(executing, status)),
         };
         self.settle(at, next);
     }
@@ -406,7 +408,9 @@ impl Run {
 /// The identifier of a first half.
 fn half(step: &Step) -> Option<Cid> {
     match step {
-        Step::Execute(executing, Task::Transfer(transfer)) if transfer.is_first_half() => Some(executing.cid()),
+        Step::Execute(executing, Task::Io(IoTask::Transfer(transfer))) if transfer.is_first_half() => {
+            Some(executing.cid())
+        }
         _ => None,
     }
 }
@@ -414,7 +418,9 @@ fn half(step: &Step) -> Option<Cid> {
 /// The identifier of the first half that belongs to a second.
 fn second_of(step: &Step) -> Option<Cid> {
     match step {
-        Step::Execute(_, Task::Transfer(Transfer { fused: Some(FusedHalf::Second { first }), .. })) => Some(*first),
+        Step::Execute(_, Task::Io(IoTask::Transfer(Transfer { fused: Some(FusedHalf::Second { first }), .. }))) => {
+            Some(*first)
+        }
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 //! that time.
 
 use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
-use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, Quiesce, RefusalReason, Step, Task};
+use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, IoTask, Quiesce, RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -15,7 +15,8 @@ use crate::support::{ALICE, BOB, DRIVE, OTHER, World, admin_connect, arrival, co
 /// A write that is at a device.
 fn write(world: &mut World, at: u64) -> Executing {
     let sqe = with_data(BlockRange::new(0, 8).encode(nvm::WRITE, Nsid(1)), 4096);
-    let Step::Execute(executing, Task::Transfer(_)) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms)
+    let Step::Execute(executing, Task::Io(IoTask::Transfer(_))) =
+        world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms)
     else {
         panic!("no write")
     };

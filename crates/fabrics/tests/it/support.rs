@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, DecisionInput, Drive, Identity, Managers, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Backing, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, Limits,
-    Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step,
+    Arrival, Backing, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, IoTask,
+    Limits, Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step,
     Subsystem, Task, Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
@@ -384,11 +384,12 @@ impl World {
                     step = next;
                     continue;
                 }
-                Task::Drive(request) => {
+                Task::Drive(mut drive) => {
+                    let request = drive.take_request().unwrap();
                     step = self.ask_drive(at, executing, &request).expect("an open connection");
                     continue;
                 }
-                Task::Transfer(transfer) => match transfer.fused {
+                Task::Io(IoTask::Transfer(transfer)) => match transfer.fused {
                     Some(FusedHalf::First { .. }) => {
                         let text = described(&transfer);
                         self.halves.insert((at, executing.cid()), (executing, transfer.extent));
@@ -419,15 +420,15 @@ impl World {
                     let cqe = queue.complete_with(executing, Status::SUCCESS, 1);
                     return Done { cqe: Some(cqe), data: Vec::new(), step: format!("abort {cid} there: {there}") };
                 }
-                Task::Copy(plan) => format!("copy {plan:?}"),
+                Task::Io(IoTask::Copy(copy)) => format!("copy {:?}", copy.plan()),
                 Task::LbaStatus(query) => {
                     // Two ranges within the requested one.
                     let ranges = [(query.range.start, 1), (query.range.start + 2, 1 << 33)];
                     step = queue.lba_status(executing, &ranges, !query.allocated);
                     continue;
                 }
-                Task::Flush(device) => format!("flush {device:?}"),
-                Task::Deallocate(device, ranges) => format!("deallocate {device:?} {ranges:?}"),
+                Task::Io(IoTask::Flush(device)) => format!("flush {device:?}"),
+                Task::Io(IoTask::Deallocate(device, ranges)) => format!("deallocate {device:?} {ranges:?}"),
             };
             let cqe = queue.complete(executing, status);
             return Done { cqe: Some(cqe), data: Vec::new(), step: text };

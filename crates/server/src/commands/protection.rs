@@ -7,152 +7,151 @@
 //! block that a host writes can be taken for such a one (docs/adr/0020-protection-information.md).
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use ebof_fabrics::{ProtectionChecks, Transfer, TransferKind};
+use ebof_fabrics::{Copy, IoTask, ProtectionChecks, Task, Transfer, TransferKind};
 use ebof_nvme::Status;
 use ebof_nvme::protection::blocks::{same_data, spread, strip};
 use ebof_nvme::protection::{Bad, INFORMATION_BYTES};
 
-use crate::commands::command::{Command, Work};
-use crate::commands::copy::Copy;
+use crate::commands::command::Command;
 use crate::observe::log_limit::{Kind, LogSubject};
 use crate::shared::Shared;
 
-impl Command {
-    /// The host's data become what the device gets; what only zeroes gets it from here. Does
-    /// nothing where blocks have no protection information.
-    ///
-    /// # Errors
-    /// The protection information that the host sent is wrong.
-    #[inline]
-    pub(crate) fn check_outbound(&mut self, shared: &Shared) -> Result<(), Status> {
-        if let Work::Transfer(Transfer { kind, checks: Some(checks), .. }) = &self.work {
-            let kind = *kind;
-            let checks = **checks;
-            return self.check_sent(kind, checks, shared);
-        }
-        Ok(())
+/// The host's data become what the device gets; what only zeroes gets it from here. Does
+/// nothing where blocks have no protection information.
+///
+/// # Errors
+/// The protection information that the host sent is wrong.
+#[inline]
+pub(crate) fn check_outbound(command: &mut Command, shared: &Shared) -> Result<(), Status> {
+    if let Task::Io(IoTask::Transfer(Transfer { kind, checks: Some(checks), .. })) = &command.task {
+        let kind = *kind;
+        let checks = **checks;
+        return check_sent(command, kind, checks, shared);
     }
-
-    #[cold]
-    fn check_sent(&mut self, kind: TransferKind, checks: ProtectionChecks, shared: &Shared) -> Result<(), Status> {
-        let ProtectionChecks { rules, device_bytes, .. } = checks;
-        let data_bytes = checks.data_bytes as usize;
-        let length = device_bytes as usize;
-        let Some(buffer) = &mut self.buffer else { return Ok(()) };
-        let bytes = buffer.as_mut_slice();
-        // The host's data of a Compare stand behind the place of the device's.
-        let target = if kind == TransferKind::Compare { length..2 * length } else { 0..length };
-        let Some(blocks) = bytes.get_mut(target) else { return Err(Status::INTERNAL_ERROR) };
-        let checked = match kind {
-            TransferKind::Write if rules.acts() => {
-                spread(blocks, data_bytes);
-                rules.insert(blocks, data_bytes);
-                Ok(())
-            }
-            TransferKind::Write => rules.check(blocks, data_bytes),
-            TransferKind::WriteZeroes => {
-                rules.write_zeroes(blocks, data_bytes);
-                Ok(())
-            }
-            // Both sides of the comparison are checked; this one goes nowhere.
-            TransferKind::Compare => {
-                return rules.check(blocks, data_bytes).map_err(|bad| self.found(bad, "sent", shared));
-            }
-            TransferKind::Read | TransferKind::Verify | TransferKind::WriteUncorrectable => return Ok(()),
-        };
-        invert(blocks, data_bytes);
-        checked.map_err(|bad| self.found(bad, "sent", shared))
-    }
-
-    /// What the device gave becomes what the host gets, or is compared with what it sent. What is
-    /// kept wrong on the device is a `severe` error. `None` where blocks have no protection
-    /// information.
-    #[inline]
-    pub(crate) fn check_inbound(&mut self, severe: &mut bool, shared: &Shared) -> Option<Status> {
-        if let Work::Transfer(Transfer { kind, checks: Some(checks), .. }) = &self.work {
-            let kind = *kind;
-            let checks = **checks;
-            return Some(self.check_read(kind, checks, severe, shared));
-        }
-        None
-    }
-
-    #[cold]
-    fn check_read(
-        &mut self,
-        kind: TransferKind,
-        checks: ProtectionChecks,
-        severe: &mut bool,
-        shared: &Shared,
-    ) -> Status {
-        let ProtectionChecks { rules, device_bytes, .. } = checks;
-        let data_bytes = checks.data_bytes as usize;
-        let length = device_bytes as usize;
-        match kind {
-            TransferKind::Read | TransferKind::Verify | TransferKind::Compare => {}
-            TransferKind::Write | TransferKind::WriteZeroes | TransferKind::WriteUncorrectable => {
-                return Status::SUCCESS;
-            }
-        }
-        let Some(buffer) = &mut self.buffer else { return Status::SUCCESS };
-        let Some((blocks, rest)) = buffer.as_mut_slice().split_at_mut_checked(length) else {
-            return Status::INTERNAL_ERROR;
-        };
-        invert(blocks, data_bytes);
-        if let Err(bad) = rules.check(blocks, data_bytes) {
-            *severe = true;
-            return self.found(bad, "read", shared);
-        }
-        if kind == TransferKind::Read && rules.acts() {
-            strip(blocks, data_bytes);
-        }
-        // NVM Command Set, Compare: protection information is checked, and not compared.
-        if kind == TransferKind::Compare && !rest.get(..length).is_some_and(|sent| same_data(blocks, sent, data_bytes))
-        {
-            return Status::COMPARE_FAILURE;
-        }
-        Status::SUCCESS
-    }
-
-    /// Logs a block that is wrong.
-    fn found(&mut self, Bad { block, mismatch }: Bad, what: &str, shared: &Shared) -> Status {
-        let status = mismatch.status();
-        if let Some(more) = shared.may_log(LogSubject::Device(self.work.device()), Kind::Protection) {
-            let nsid = self.nsid.0;
-            let work = &self.work;
-            tracing::warn!(nsid, %work, block, %status, "protection information {what}: {mismatch}{more}");
-        }
-        self.failed_lba = Some(self.executing.starting_lba().wrapping_add(block));
-        status
-    }
+    Ok(())
 }
 
-impl Copy {
-    /// A piece has been read into `bytes`: what its source says of protection information is
-    /// checked, and what the destination says of it is done.
-    ///
-    /// # Errors
-    /// It is not what was expected.
-    pub(crate) fn check(&self, bytes: &mut [u8], shared: &Shared) -> Result<(), Status> {
-        let Some((read, write, data_bytes)) = self.rules() else { return Ok(()) };
-        invert(bytes, data_bytes);
-        let checked = read.check(bytes, data_bytes).and_then(|()| {
-            if write.acts() {
-                write.insert(bytes, data_bytes);
-                return Ok(());
-            }
-            write.check(bytes, data_bytes)
-        });
-        invert(bytes, data_bytes);
-        checked.map_err(|Bad { block, mismatch }| {
-            let status = mismatch.status();
-            if let Some(more) = shared.may_log(LogSubject::Device(Some(self.target_device())), Kind::Protection) {
-                let source = self.source();
-                tracing::warn!(source, block, %status, "protection information copied: {mismatch}{more}");
-            }
-            status
-        })
+#[cold]
+fn check_sent(
+    command: &mut Command,
+    kind: TransferKind,
+    checks: ProtectionChecks,
+    shared: &Shared,
+) -> Result<(), Status> {
+    let ProtectionChecks { rules, device_bytes, .. } = checks;
+    let data_bytes = checks.data_bytes as usize;
+    let length = device_bytes as usize;
+    let Some(buffer) = &mut command.buffer else { return Ok(()) };
+    let bytes = buffer.as_mut_slice();
+    // The host's data of a Compare stand behind the place of the device's.
+    let target = if kind == TransferKind::Compare { length..2 * length } else { 0..length };
+    let Some(blocks) = bytes.get_mut(target) else { return Err(Status::INTERNAL_ERROR) };
+    let checked = match kind {
+        TransferKind::Write if rules.acts() => {
+            spread(blocks, data_bytes);
+            rules.insert(blocks, data_bytes);
+            Ok(())
+        }
+        TransferKind::Write => rules.check(blocks, data_bytes),
+        TransferKind::WriteZeroes => {
+            rules.write_zeroes(blocks, data_bytes);
+            Ok(())
+        }
+        // Both sides of the comparison are checked; this one goes nowhere.
+        TransferKind::Compare => {
+            return rules.check(blocks, data_bytes).map_err(|bad| found(command, bad, "sent", shared));
+        }
+        TransferKind::Read | TransferKind::Verify | TransferKind::WriteUncorrectable => return Ok(()),
+    };
+    invert(blocks, data_bytes);
+    checked.map_err(|bad| found(command, bad, "sent", shared))
+}
+
+/// What the device gave becomes what the host gets, or is compared with what it sent. What is
+/// kept wrong on the device is a `severe` error. `None` where blocks have no protection
+/// information.
+#[inline]
+pub(crate) fn check_inbound(command: &mut Command, severe: &mut bool, shared: &Shared) -> Option<Status> {
+    if let Task::Io(IoTask::Transfer(Transfer { kind, checks: Some(checks), .. })) = &command.task {
+        let kind = *kind;
+        let checks = **checks;
+        return Some(check_read(command, kind, checks, severe, shared));
     }
+    None
+}
+
+#[cold]
+fn check_read(
+    command: &mut Command,
+    kind: TransferKind,
+    checks: ProtectionChecks,
+    severe: &mut bool,
+    shared: &Shared,
+) -> Status {
+    let ProtectionChecks { rules, device_bytes, .. } = checks;
+    let data_bytes = checks.data_bytes as usize;
+    let length = device_bytes as usize;
+    match kind {
+        TransferKind::Read | TransferKind::Verify | TransferKind::Compare => {}
+        TransferKind::Write | TransferKind::WriteZeroes | TransferKind::WriteUncorrectable => {
+            return Status::SUCCESS;
+        }
+    }
+    let Some(buffer) = &mut command.buffer else { return Status::SUCCESS };
+    let Some((blocks, rest)) = buffer.as_mut_slice().split_at_mut_checked(length) else {
+        return Status::INTERNAL_ERROR;
+    };
+    invert(blocks, data_bytes);
+    if let Err(bad) = rules.check(blocks, data_bytes) {
+        *severe = true;
+        return found(command, bad, "read", shared);
+    }
+    if kind == TransferKind::Read && rules.acts() {
+        strip(blocks, data_bytes);
+    }
+    // NVM Command Set, Compare: protection information is checked, and not compared.
+    if kind == TransferKind::Compare && !rest.get(..length).is_some_and(|sent| same_data(blocks, sent, data_bytes)) {
+        return Status::COMPARE_FAILURE;
+    }
+    Status::SUCCESS
+}
+
+/// Logs a block that is wrong.
+fn found(command: &mut Command, Bad { block, mismatch }: Bad, what: &str, shared: &Shared) -> Status {
+    let status = mismatch.status();
+    if let Some(more) = shared.may_log(LogSubject::Device(command.device()), Kind::Protection) {
+        let nsid = command.nsid.0;
+        let work = command.task.io().map(tracing::field::display);
+        tracing::warn!(nsid, work, block, %status, "protection information {what}: {mismatch}{more}");
+    }
+    command.failed_lba = Some(command.executing.starting_lba().wrapping_add(block));
+    status
+}
+
+/// A piece has been read into `bytes`: what its source says of protection information is
+/// checked, and what the destination says of it is done.
+///
+/// # Errors
+/// It is not what was expected.
+pub(crate) fn check_piece(copy: &Copy, bytes: &mut [u8], shared: &Shared) -> Result<(), Status> {
+    let Some((read, write, data_bytes)) = copy.rules() else { return Ok(()) };
+    invert(bytes, data_bytes);
+    let checked = read.check(bytes, data_bytes).and_then(|()| {
+        if write.acts() {
+            write.insert(bytes, data_bytes);
+            return Ok(());
+        }
+        write.check(bytes, data_bytes)
+    });
+    invert(bytes, data_bytes);
+    checked.map_err(|Bad { block, mismatch }| {
+        let status = mismatch.status();
+        if let Some(more) = shared.may_log(LogSubject::Device(Some(copy.target_device())), Kind::Protection) {
+            let source = copy.source();
+            tracing::warn!(source, block, %status, "protection information copied: {mismatch}{more}");
+        }
+        status
+    })
 }
 
 /// Protection information as hosts know it becomes that of the device, and the other way round.

@@ -13,8 +13,10 @@ impl Reactor {
             let is_left = commands.any(|(_, command)| {
                 // What only a drive's thread changes is elsewhere meanwhile.
                 matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
-                    && command.work.changed_device() == Some(barrier.device)
-                    && command.work.changes(&barrier.range)
+                    && command
+                        .task
+                        .io()
+                        .is_some_and(|io| io.changed_device() == Some(barrier.device) && io.changes(&barrier.range))
             });
             if !is_left {
                 shared.fused_locks.answer(barrier);

@@ -11,8 +11,7 @@ use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
 
 use crate::commands::Commands;
-use crate::commands::command::AbortRequest;
-use crate::commands::execute::Origin;
+use crate::commands::command::{AbortRequest, Origin};
 use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
 use crate::observe::host_labels::OTHERS;
 use crate::observe::log_limit::Kind;
@@ -140,7 +139,7 @@ impl Connection {
     pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         self.commands.send_events(&mut self.link);
         let flushed = self.with_link(context, Link::flush);
-        self.commands.time_residents(context);
+        self.commands.counters.time_untimed(context);
         flushed
     }
 
@@ -166,7 +165,7 @@ impl Connection {
     ) -> R {
         let before = context.pool.outstanding_bytes();
         let result = work(&mut self.link, context);
-        self.commands.buffers.give(before - context.pool.outstanding_bytes());
+        self.commands.buffers.note_given(before - context.pool.outstanding_bytes());
         result
     }
 
@@ -206,7 +205,7 @@ impl Connection {
     /// Books its end: its counters, the log, and the connection log when it never became a queue.
     pub(crate) fn book_end(&self, end: &End, shared: &Shared) {
         let Self { link, commands, .. } = self;
-        shared.retire(self.handle, &commands.stats);
+        shared.retire(self.handle, commands.counters.series());
         let host = commands.queue.host().map_or("-", Nqn::as_str);
         let queue = commands.queue.id().map(|id| id.0);
         let unconnected = matches!(link.state, State::Handshake { .. });
@@ -216,7 +215,8 @@ impl Connection {
             return;
         }
         if let Some(trouble) = trouble_of(end) {
-            shared.trouble(if commands.host_label.is_empty() { OTHERS } else { &commands.host_label }, trouble);
+            let label = commands.counters.host_label();
+            shared.trouble(if label.is_empty() { OTHERS } else { label }, trouble);
         }
         let wanted = is_wanted(end);
         if let Some(association) = commands.queue.association().filter(|_| commands.queue.is_admin()) {
@@ -236,7 +236,7 @@ impl Connection {
 
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
-        (self.link.unparsed(), self.commands.awaiting_buffer.len())
+        (self.link.unparsed(), self.commands.buffers.waiting())
     }
 
     /// Whether the function that it is a queue of has to be looked at: its Admin Queue has done
@@ -274,7 +274,7 @@ impl Connection {
     /// Forgets every command that is not at a device.
     fn release(&mut self, context: &mut ReactorContext<'_>) {
         self.is_unread = false;
-        self.link.drop_input(|buffer| self.commands.give_buffer(buffer, context));
+        self.link.drop_input(|buffer| self.commands.buffers.give(buffer, context));
         self.commands.release(context);
     }
 

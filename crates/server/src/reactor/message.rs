@@ -57,7 +57,7 @@ impl Reactor {
                 // The connection goes away now; its end is known when no device works for it any
                 // more, also where its socket is gone already.
                 let known = self.with_known(handle, now_us, |connection, context| {
-                    connection.commands.waiting_resets.push(reply);
+                    connection.commands.waiters.await_end(reply);
                     end_connection(connection, &End::Reset, context);
                     Ok(())
                 });
@@ -142,7 +142,7 @@ impl Reactor {
     /// The drive's thread has nothing left of a connection that has ended.
     fn drive_done(&mut self, handle: Handle, now_us: u64) {
         self.with_known(handle, now_us, |connection, context| {
-            connection.commands.awaits_drive = false;
+            connection.commands.drive.note_end();
             connection.commands.report_closed(&connection.link, context);
             Ok(())
         });
@@ -152,7 +152,7 @@ impl Reactor {
     /// that.
     fn drive_reached(&mut self, handle: Handle, connect: CommandRef, now_us: u64) {
         self.with_known(handle, now_us, |connection, _| {
-            connection.commands.drive_reached(connect);
+            connection.commands.waiters.drive_reached(connect);
             Ok(())
         });
     }
@@ -310,8 +310,7 @@ impl Reactor {
             self.with(index, now_us, |connection, context| {
                 if matches!(connection.link.state, State::Handshake { .. } | State::Open) {
                     connection.link.drain();
-                    connection.commands.fail_lone_halves(&mut connection.link, context);
-                    connection.commands.give_up_connect(&mut connection.link, context);
+                    connection.commands.start_shutdown(&mut connection.link, context);
                 }
                 if connection.link.is_draining() && connection.is_drained() {
                     return Err(End::Shutdown);

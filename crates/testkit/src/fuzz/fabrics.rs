@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_fabrics::{
-    Arrival, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, Limits, Metadata, Model, Namespace,
-    NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem, Task, Transfer,
+    Arrival, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, IoTask, Limits, Metadata, Model,
+    Namespace, NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem, Task, Transfer,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
 use ebof_nvme::identify::ProtectionType;
@@ -322,8 +322,9 @@ impl World {
 /// Checks the bounds of a task that waits for a device.
 fn check_bounds(executing: &Executing, task: &Task) {
     match task {
-        Task::Transfer(transfer) => check_transfer(executing, transfer),
-        Task::Copy(plan) => {
+        Task::Io(IoTask::Transfer(transfer)) => check_transfer(executing, transfer),
+        Task::Io(IoTask::Copy(copy)) => {
+            let plan = copy.plan();
             assert!((1..=128).contains(&plan.sources.len()));
             for range in plan.sources.iter().chain([&plan.target]) {
                 let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
@@ -334,7 +335,7 @@ fn check_bounds(executing: &Executing, task: &Task) {
             }
             assert_eq!(plan.sources.iter().map(|source| source.length_bytes).sum::<u64>(), plan.target.length_bytes);
         }
-        Task::Deallocate(device, ranges) => {
+        Task::Io(IoTask::Deallocate(device, ranges)) => {
             assert!(ranges.len() <= 256);
             for range in ranges {
                 let length_bytes = u32::try_from(range.length_bytes).expect("no more than the namespace");
@@ -348,7 +349,7 @@ fn check_bounds(executing: &Executing, task: &Task) {
             assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
         }
         Task::Rings(_) => unreachable!("no port is a direct one"),
-        Task::Drive(_) | Task::DeferConnect(_) | Task::Flush(_) | Task::Abort(..) | Task::Reset(_) => {}
+        Task::Drive(_) | Task::DeferConnect(_) | Task::Io(IoTask::Flush(_)) | Task::Abort(..) | Task::Reset(_) => {}
         Task::Receive | Task::Connect | Task::Shared | Task::LbaStatus(_) => {
             unreachable!("{task:?} is carried out at once")
         }

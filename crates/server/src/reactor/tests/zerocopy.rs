@@ -67,7 +67,7 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     let connection = rig.reactor.connections[index].as_mut().unwrap();
     assert!(connection.link.tcp().holds_only_sent(), "all is in the socket");
     assert_eq!(
-        (rig.reactor.pool.outstanding_bytes(), connection.commands.buffers.own()),
+        (rig.reactor.pool.outstanding_bytes(), connection.commands.buffers.used_bytes()),
         (buffers, buffers),
         "and charged"
     );

@@ -6,6 +6,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use alloc::boxed::Box;
+use core::ops::Range;
 
 use ebof_nvme::protection::Rules;
 use ebof_nvme::{Cid, Nsid};
@@ -119,10 +120,40 @@ impl Transfer {
         self.checks.as_ref().map_or(self.extent.length_bytes, |checks| checks.transfer_bytes)
     }
 
+    /// Bytes of buffer that it needs. Compare keeps the host's data behind the place where the
+    /// device's go.
+    #[must_use]
+    #[inline]
+    pub fn buffer_bytes(&self) -> usize {
+        let length = self.transfer_bytes() as usize;
+        let bytes = match self.kind {
+            TransferKind::Compare => 2 * length,
+            TransferKind::Read | TransferKind::Write | TransferKind::Verify => length,
+            TransferKind::WriteZeroes | TransferKind::WriteUncorrectable => 0,
+        };
+        self.checks.as_ref().map_or(bytes, |checks| bytes.max(checks.device_bytes as usize))
+    }
+
+    /// Where in the buffer the host's data start, bytes.
+    #[must_use]
+    #[inline]
+    pub fn data_offset(&self) -> usize {
+        if self.kind == TransferKind::Compare { self.transfer_bytes() as usize } else { 0 }
+    }
+
     /// Whether it is a first half of a Compare and Write.
     #[must_use]
     pub fn is_first_half(&self) -> bool {
         matches!(self.fused, Some(FusedHalf::First { .. }))
+    }
+}
+
+impl Extent {
+    /// The bytes.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> Range<u64> {
+        self.offset_bytes..self.offset_bytes.saturating_add(self.length_bytes.into())
     }
 }
 

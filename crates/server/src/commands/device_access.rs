@@ -1,0 +1,169 @@
+//! The last step of a command before its device: its function's turn, and the device's queue.
+
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Completion, Operation, Request, Submitted};
+use ebof_fabrics::{DeviceId, Handle, Queue, Task};
+
+use crate::commands::command::{Command, Phase};
+use crate::shared::mailbox::CommandRef;
+use crate::shared::reactor_context::ReactorContext;
+use crate::shared::shares::{Held, HeldCommands, KnownLane, Ticket, request_of};
+
+/// How the commands of one connection reach their devices.
+pub(crate) struct DeviceAccess {
+    handle: Handle,
+    /// Commands that wait for their function's share of the drive.
+    held: HeldCommands,
+    /// By which its commands reach a drive that functions share.
+    lane: KnownLane,
+    at_device: usize,
+}
+
+/// What has become of an operation.
+#[must_use]
+pub(crate) enum Dispatch {
+    /// It is done.
+    Done(Completion),
+    /// The device does it, or it waits for its turn.
+    Pending,
+    /// The device is gone.
+    Gone,
+}
+
+impl DeviceAccess {
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle, held: HeldCommands::default(), lane: KnownLane::unknown(), at_device: 0 }
+    }
+
+    /// Whether more commands may be taken.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.held.has_room()
+    }
+
+    /// Commands that are at a device.
+    #[inline]
+    pub(crate) fn at_device(&self) -> usize {
+        self.at_device
+    }
+
+    /// Sends an operation of the command in `slot` to its device, as soon as the command's function
+    /// may.
+    #[inline(always)]
+    pub(crate) fn submit(
+        &mut self,
+        (slot, command): (u32, &mut Command),
+        device: DeviceId,
+        operation: Operation,
+        queue: &Queue,
+        context: &mut ReactorContext<'_>,
+    ) -> Dispatch {
+        // Functions may share the drive, and this one not be the only one that uses it.
+        if self.lane.ask(&context.shared.shares, || queue.subsystem().cloned()).is_some() {
+            return self.await_share((slot, command), device, operation, queue, context);
+        }
+        self.submit_now((slot, command), device, operation, context)
+    }
+
+    /// Hands an operation to its device.
+    #[inline(always)]
+    fn submit_now(
+        &mut self,
+        (slot, command): (u32, &mut Command),
+        device: DeviceId,
+        operation: Operation,
+        context: &mut ReactorContext<'_>,
+    ) -> Dispatch {
+        let devices = context.devices;
+        // A namespace may have gone away between the decision and now.
+        let Some(device) = devices.device(device) else { return Dispatch::Gone };
+        command.phase = Phase::AtDevice;
+        // A copy is there several times.
+        if command.marks.submitted_us == 0 {
+            command.marks.submitted_us = context.now_us;
+        }
+        self.at_device += 1;
+        let request = Request::new(context.tag(self.handle, slot), operation);
+        match device.submit(context.io, request) {
+            Submitted::Done(completion) => return Dispatch::Done(completion),
+            Submitted::Pending => {}
+            Submitted::Busy(request) => context.retry.push_back((Arc::clone(device), request)),
+        }
+        Dispatch::Pending
+    }
+
+    /// Has the command go to its device when its function may; until then it is held.
+    #[cold]
+    #[inline(never)]
+    fn await_share(
+        &mut self,
+        (slot, command): (u32, &mut Command),
+        device: DeviceId,
+        operation: Operation,
+        queue: &Queue,
+        context: &mut ReactorContext<'_>,
+    ) -> Dispatch {
+        let owner = CommandRef { handle: self.handle, slot };
+        // What a reset flushes is nobody's load.
+        if !matches!(command.task, Task::Reset(_))
+            && let Some(lane) = self.lane.ask(&context.shared.shares, || queue.subsystem().cloned())
+            && let Some((ticket, may_go)) =
+                lane.submit(request_of(&operation), owner, context.now_us, context.local_shares)
+        {
+            command.ticket = Some(ticket);
+            if !may_go {
+                command.phase = Phase::Held;
+                self.held.push(slot, device, operation);
+                return Dispatch::Pending;
+            }
+        }
+        self.submit_now((slot, command), device, operation, context)
+    }
+
+    /// A command that was held may go to its device.
+    pub(crate) fn submit_held(
+        &mut self,
+        (slot, command): (u32, &mut Command),
+        context: &mut ReactorContext<'_>,
+    ) -> Dispatch {
+        let Held { device, operation, .. } = self.held.take(slot).expect("its phase says that it is held");
+        self.submit_now((slot, command), device, operation, context)
+    }
+
+    /// What the command in `slot` was to ask of its device, if it is held: it has to ask again.
+    pub(crate) fn take_held(&mut self, slot: u32) -> Option<(DeviceId, Operation)> {
+        if self.held.is_empty() {
+            return None;
+        }
+        self.held.take(slot).map(|Held { device, operation, .. }| (device, operation))
+    }
+
+    /// A command is given up: the buffer of what it was to ask of its device.
+    #[inline]
+    pub(crate) fn withdraw_held(&mut self, slot: u32) -> Option<Buffer> {
+        if self.held.is_empty() { None } else { self.held.withdraw(slot) }
+    }
+
+    /// A device has done what a command asked for.
+    #[inline]
+    pub(crate) fn note_done(&mut self, ticket: &mut Option<Ticket>, context: &mut ReactorContext<'_>) {
+        self.at_device = self.at_device.checked_sub(1).expect("a device completes what was submitted to it, once");
+        if ticket.is_some() {
+            context.local_shares.note_done(ticket.take());
+        }
+    }
+
+    /// Asks the device to give up what the command in `slot` has there; what has begun may end as
+    /// if it had not been asked. Returns the completion if the device had no room for it so far.
+    pub(crate) fn cancel(&self, slot: u32, context: &mut ReactorContext<'_>) -> Option<Completion> {
+        let tag = context.tag(self.handle, slot);
+        if context.io.cancel(tag) {
+            return None;
+        }
+        let at = context.retry.iter().position(|(_, request)| request.tag == tag)?;
+        let (_, request) = context.retry.remove(at)?;
+        let action = request.operation.action();
+        Some(request.complete(Err(ebof_backend::Error::Aborted { action })))
+    }
+}
