@@ -225,7 +225,7 @@ impl Commands {
                 return self.advance(step, origin, link, context);
             }
             Task::Drive(_) | Task::Abort(..) | Task::Reset(_) | Task::Rings(_) => {
-                let command = Command::new(origin, executing, task, 0, context.now_us);
+                let command = Command::new(origin, executing, (task, 0), None, context.now_us);
                 let slot = self.slots.insert(command);
                 return self.begin_elsewhere(slot, link, context);
             }
@@ -236,11 +236,9 @@ impl Commands {
                 return link.respond(&cqe, context);
             }
         };
-        let mut command = Command::new(origin, executing, task, length, context.now_us);
-        if command.task.io().is_some() {
-            // The queue let it through: its namespace exists.
-            command.counters = Some(self.counters.place(origin.nsid, &self.queue, context.shared));
-        }
+        // The queue let it through: if it is an I/O command, its namespace exists.
+        let counters = task.io().map(|_| self.counters.place(origin.nsid, &self.queue, context.shared));
+        let command = Command::new(origin, executing, (task, length), counters, context.now_us);
         self.start(command, origin, link, context);
     }
 
@@ -412,7 +410,7 @@ impl Commands {
         context: &mut ReactorContext<'_>,
     ) {
         link.extend_handshake(context.now_ms + 2 * CONNECT_HOLD_MS);
-        let mut command = Command::new(origin, executing, Task::Connect, CONNECT_BYTES, context.now_us);
+        let mut command = Command::new(origin, executing, (Task::Connect, CONNECT_BYTES), None, context.now_us);
         command.phase = Phase::Waiting;
         command.buffer = buffer;
         let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };

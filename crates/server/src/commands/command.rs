@@ -97,7 +97,13 @@ pub(crate) struct Command {
 
 impl Command {
     /// A command that begins now.
-    pub(crate) fn new(origin: Origin, executing: Executing, task: Task, length: u32, now_us: u64) -> Self {
+    pub(crate) fn new(
+        origin: Origin,
+        executing: Executing,
+        (task, length): (Task, u32),
+        counters: Option<usize>,
+        now_us: u64,
+    ) -> Self {
         Self {
             cid: origin.cid,
             nsid: origin.nsid,
@@ -113,7 +119,7 @@ impl Command {
             started_us: now_us,
             marks: Marks::default(),
             lock: None,
-            counters: None,
+            counters,
             ticket: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Completion, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Completion, Device, Operation, Request, Submitted};
 use ebof_fabrics::{DeviceId, Handle, Queue, Task};
 
 use crate::commands::command::{Command, Phase};
@@ -18,17 +18,6 @@ pub(crate) struct DeviceAccess {
     /// By which its commands reach a drive that functions share.
     lane: KnownLane,
     at_device: usize,
-}
-
-/// What has become of an operation.
-#[must_use]
-pub(crate) enum Dispatch {
-    /// It is done.
-    Done(Completion),
-    /// The device does it, or it waits for its turn.
-    Pending,
-    /// The device is gone.
-    Gone,
 }
 
 impl DeviceAccess {
@@ -48,87 +37,67 @@ impl DeviceAccess {
         self.at_device
     }
 
-    /// Sends an operation of the command in `slot` to its device, as soon as the command's function
-    /// may.
+    /// Sends an operation of the command in `slot` to its device, `id`, as soon as the command's
+    /// function may.
     #[inline(always)]
     pub(crate) fn submit(
         &mut self,
         (slot, command): (u32, &mut Command),
-        device: DeviceId,
+        (id, device): (DeviceId, &Arc<dyn Device>),
         operation: Operation,
         queue: &Queue,
         context: &mut ReactorContext<'_>,
-    ) -> Dispatch {
+    ) -> Submitted {
         // Functions may share the drive, and this one not be the only one that uses it.
-        if self.lane.ask(&context.shared.shares, || queue.subsystem().cloned()).is_some() {
-            return self.await_share((slot, command), device, operation, queue, context);
+        if self.lane.ask(&context.shared.shares, || queue.subsystem().cloned()).is_some()
+            && self.must_wait((slot, command), &operation, queue, context)
+        {
+            command.phase = Phase::Held;
+            self.held.push(slot, id, operation);
+            return Submitted::Pending;
         }
         self.submit_now((slot, command), device, operation, context)
     }
 
     /// Hands an operation to its device.
     #[inline(always)]
-    fn submit_now(
+    pub(crate) fn submit_now(
         &mut self,
         (slot, command): (u32, &mut Command),
-        device: DeviceId,
+        device: &Arc<dyn Device>,
         operation: Operation,
         context: &mut ReactorContext<'_>,
-    ) -> Dispatch {
-        let devices = context.devices;
-        // A namespace may have gone away between the decision and now.
-        let Some(device) = devices.device(device) else { return Dispatch::Gone };
+    ) -> Submitted {
         command.phase = Phase::AtDevice;
         // A copy is there several times.
         if command.marks.submitted_us == 0 {
             command.marks.submitted_us = context.now_us;
         }
         self.at_device += 1;
-        let request = Request::new(context.tag(self.handle, slot), operation);
-        match device.submit(context.io, request) {
-            Submitted::Done(completion) => return Dispatch::Done(completion),
-            Submitted::Pending => {}
-            Submitted::Busy(request) => context.retry.push_back((Arc::clone(device), request)),
-        }
-        Dispatch::Pending
+        device.submit(context.io, Request::new(context.tag(self.handle, slot), operation))
     }
 
-    /// Has the command go to its device when its function may; until then it is held.
+    /// Asks for the command's share of the drive. Returns whether it has to wait for it.
     #[cold]
     #[inline(never)]
-    fn await_share(
+    fn must_wait(
         &mut self,
         (slot, command): (u32, &mut Command),
-        device: DeviceId,
-        operation: Operation,
+        operation: &Operation,
         queue: &Queue,
         context: &mut ReactorContext<'_>,
-    ) -> Dispatch {
+    ) -> bool {
         let owner = CommandRef { handle: self.handle, slot };
         // What a reset flushes is nobody's load.
         if !matches!(command.task, Task::Reset(_))
             && let Some(lane) = self.lane.ask(&context.shared.shares, || queue.subsystem().cloned())
             && let Some((ticket, may_go)) =
-                lane.submit(request_of(&operation), owner, context.now_us, context.local_shares)
+                lane.submit(request_of(operation), owner, context.now_us, context.local_shares)
         {
             command.ticket = Some(ticket);
-            if !may_go {
-                command.phase = Phase::Held;
-                self.held.push(slot, device, operation);
-                return Dispatch::Pending;
-            }
+            return !may_go;
         }
-        self.submit_now((slot, command), device, operation, context)
-    }
-
-    /// A command that was held may go to its device.
-    pub(crate) fn submit_held(
-        &mut self,
-        (slot, command): (u32, &mut Command),
-        context: &mut ReactorContext<'_>,
-    ) -> Dispatch {
-        let Held { device, operation, .. } = self.held.take(slot).expect("its phase says that it is held");
-        self.submit_now((slot, command), device, operation, context)
+        false
     }
 
     /// What the command in `slot` was to ask of its device, if it is held: it has to ask again.

@@ -1,7 +1,9 @@
 //! The way of a command through buffer, data and device: what it needs next, until it completes.
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use ebof_backend::{Buffer, Class, Completion, Operation, Segments};
+use std::sync::Arc;
+
+use ebof_backend::{Buffer, Class, Completion, Device, Operation, Segments, Submitted};
 use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{DeviceId, Failure, IoTask, Task, Transfer, TransferKind};
 use ebof_nvme::Status;
@@ -11,7 +13,6 @@ use crate::commands::command::{Command, Origin, Phase};
 use crate::commands::copies;
 use crate::commands::copies::{CopyStep, PIECES_MAX};
 use crate::commands::counters;
-use crate::commands::device_access::Dispatch;
 use crate::commands::drive_access;
 use crate::commands::fused::{first_half, lock_change, other_half};
 use crate::commands::memory;
@@ -186,21 +187,14 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
-        let dispatch = match operation {
-            Some(operation) => self.devices.submit((slot, command), device, operation, &self.queue, context),
-            None => Dispatch::Gone,
+        let devices = context.devices;
+        // The namespace may have gone away between the decision and now.
+        let (Some(operation), Some(at)) = (operation, devices.device(device)) else {
+            return self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
         };
-        self.on_dispatch(slot, dispatch, link, context);
-    }
-
-    #[inline]
-    fn on_dispatch(&mut self, slot: u32, dispatch: Dispatch, link: &mut Link, context: &mut ReactorContext<'_>) {
-        match dispatch {
-            Dispatch::Done(completion) => self.on_device(completion, link, context),
-            Dispatch::Pending => {}
-            Dispatch::Gone => self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context),
-        }
+        let Some(command) = self.slots.get_mut(slot) else { return };
+        let submitted = self.devices.submit((slot, command), (device, at), operation, &self.queue, context);
+        self.on_submitted(submitted, at, link, context);
     }
 
     /// A command that waited for its share of the drive may go to its device.
@@ -217,9 +211,27 @@ impl Commands {
             }
             return;
         }
-        if let Some(command) = self.slots.get_mut(slot) {
-            let dispatch = self.devices.submit_held((slot, command), context);
-            self.on_dispatch(slot, dispatch, link, context);
+        let Some((device, operation)) = self.devices.take_held(slot) else { return };
+        let devices = context.devices;
+        let (Some(command), Some(at)) = (self.slots.get_mut(slot), devices.device(device)) else {
+            return self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+        };
+        let submitted = self.devices.submit_now((slot, command), at, operation, context);
+        self.on_submitted(submitted, at, link, context);
+    }
+
+    #[inline(always)]
+    fn on_submitted(
+        &mut self,
+        submitted: Submitted,
+        device: &Arc<dyn Device>,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        match submitted {
+            Submitted::Done(completion) => self.on_device(completion, link, context),
+            Submitted::Pending => {}
+            Submitted::Busy(request) => context.retry.push_back((Arc::clone(device), request)),
         }
     }
 
@@ -236,6 +248,7 @@ impl Commands {
             return;
         }
         let is_reset = matches!(command.task, Task::Reset(_));
+        let is_whole = matches!(command.task, Task::Io(IoTask::Transfer(Transfer { fused: None, .. })));
         let mut severe = false;
         let status = match completion.result {
             Ok(()) => match protection::check_inbound(command, &mut severe, context.shared) {
@@ -255,6 +268,7 @@ impl Commands {
             }
         };
         match self.slots.get(slot).map(|command| &command.task) {
+            _ if is_whole => self.finish(slot, status, link, context),
             // Whatever has become of a flush, the controller is reset.
             Some(Task::Reset(_)) => self.continue_reset(slot, link, context),
             Some(Task::Io(IoTask::Copy(_))) => self.copy_done(slot, status, link, context),
@@ -309,6 +323,7 @@ impl Commands {
     }
 
     /// Counts a command that completes, and notes it if it was slow.
+    #[inline(always)]
     fn count(&self, command: &Command, place: usize, status: Status, link: &Link, context: &ReactorContext<'_>) {
         let moves_data = command.task.io().is_some_and(IoTask::moves_data);
         let moved = if status.is_success() && moves_data { u64::from(command.length) } else { 0 };
