@@ -2,9 +2,9 @@
 //! transport.
 //!
 //! Owns what all transports have in common: the state from the first byte to the end, the
-//! connection's share of the reactor's turn, the deadlines. How bytes move is its [`Transport`]'s;
-//! what a command means and what it needs is the command side's ([`crate::commands`]), which knows
-//! a link by what it can ask of it:
+//! connection's share of the reactor's turn, the deadlines. How bytes move is its transport's
+//! ([`AnyTransport`]); what a command means and what it needs is the command side's
+//! ([`crate::commands`]), which knows a link by what it can ask of it:
 //!
 //! | what the command side asks | |
 //! |---|---|
@@ -43,7 +43,9 @@
 //! directly from the drive, under the lock of their chunk (`Resident::lend`).
 
 mod any;
+mod credit;
 mod end;
+mod event;
 mod loopback;
 mod message_queue;
 mod outbox;
@@ -53,18 +55,16 @@ mod tcp;
 mod transport;
 mod zerocopy;
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
-use ebof_fabrics::{Handle, RingTask, SubmissionQueue};
+use ebof_fabrics::{Handle, RingTask};
 use ebof_manage::listen;
-use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
+use ebof_nvme::{Cid, Cqe, DataPointer, Status};
 use ebof_region::Way;
-use ebof_sockets::Readiness;
 
-use self::transport::Transport;
-use crate::direct::SharedFunction;
+use self::credit::Credit;
+use self::transport::{ErrorQueue, OwnMemory, Polled, ZeroCopy};
 use crate::observe::troubles::Trouble;
 use crate::ports::peer::Peer;
 use crate::shared::buffer::Pool;
@@ -74,21 +74,18 @@ use crate::shared::share::Waiting;
 
 pub(crate) use any::{AnyTransport, InMemory};
 pub(crate) use end::End;
+pub(crate) use event::{Event, Fetch, Flushed, Inline, Mapping, Opening, Received, Stopped};
 pub(crate) use loopback::Loopback;
 pub(crate) use rdma::Rdma;
 pub(crate) use ring::Ring;
 pub(crate) use tcp::Tcp;
-pub(crate) use transport::Mapping;
+pub(crate) use transport::{Bytes, Notifier, Rings};
 #[cfg(test)]
 pub(crate) use zerocopy::AwaitingRelease;
 
 /// Bytes taken from one connection in one turn, so that a flood does not starve the others on the
 /// thread.
 pub(crate) const READ_BUDGET: usize = 1 << 20;
-
-/// Received at once is this much at least, whatever is left of the share: a system call for less is
-/// a waste.
-const RECEIVE_MIN: usize = 8 << 10;
 
 /// Bytes waiting to be sent beyond which there is no room for more completions.
 pub(crate) const UNSENT_MAX: usize = 16 << 20;
@@ -115,98 +112,6 @@ pub(crate) enum State {
     Gone,
 }
 
-/// Data of the host on their way into a buffer. The link owns the buffer until all have come, or
-/// the command is given up.
-#[derive(Debug)]
-pub(crate) struct Fetch {
-    pub(crate) cid: Cid,
-    /// Of the command, for [`Event::Fetched`].
-    pub(crate) slot: u32,
-    /// Where they are, as the command says.
-    pub(crate) pointer: DataPointer,
-    pub(crate) buffer: Buffer,
-    /// Where the data start in the buffer, and how many bytes of them are kept; more may come.
-    pub(crate) offset: usize,
-    pub(crate) length: u32,
-}
-
-impl Fetch {
-    /// Copies the data, which a link of whole messages has in memory, into the buffer. `false` if
-    /// `source` has less than the command says.
-    fn fill(&mut self, source: Option<&[u8]>) -> bool {
-        let length = self.length as usize;
-        let source = source.and_then(|source| source.get(..length));
-        let target = self.buffer.as_mut_slice().get_mut(self.offset..self.offset + length);
-        match (source, target) {
-            (Some(source), Some(target)) => {
-                target.copy_from_slice(source);
-                true
-            }
-            _ => length == 0,
-        }
-    }
-}
-
-/// Data that came with a command, in its capsule.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inline<'a> {
-    pub(crate) bytes: &'a [u8],
-    /// Whether their digest matched, or none is used.
-    pub(crate) is_intact: bool,
-}
-
-/// What has become of data that [`Link::stop_fetching`] was asked to give up.
-#[derive(Debug)]
-pub(crate) enum Stopped {
-    /// They are on their way: [`Event::Fetched`] comes, and only then may the command be completed.
-    Arriving,
-    /// Nothing comes any more.
-    Ended(Option<Buffer>),
-}
-
-/// What a link learns when its connection has become a queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening {
-    pub(crate) id: QueueId,
-    pub(crate) submission_queue: SubmissionQueue,
-    /// The most data that a capsule may carry, bytes, where the controller has a limit of its
-    /// own.
-    pub(crate) in_capsule_bytes: Option<u32>,
-}
-
-/// What a link has to tell the command side.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A command, with so many bytes of data behind it in its capsule.
-    Command { sqe: Sqe, in_capsule: u32 },
-    /// A command whose data cannot be found: it is to be completed with this status.
-    Refused { sqe: Sqe, status: Status },
-    /// The data of a command are in its buffer.
-    Fetched { slot: u32, buffer: Buffer, is_intact: bool },
-    /// Something that is the link's own; the transport may have queued an answer.
-    Progress { answered: bool },
-}
-
-/// What was received at once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    pub(crate) total: usize,
-    pub(crate) in_scratch: usize,
-    /// Less than this means that nothing is left.
-    pub(crate) room: usize,
-}
-
-/// How a flush ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flushed {
-    /// Nothing is left.
-    All,
-    /// The connection takes no more now.
-    Blocked,
-    /// As much was sent as the connection may send at once; it takes more.
-    Share,
-}
-
 /// One connection's link.
 pub(crate) struct Link {
     handle: Handle,
@@ -223,11 +128,7 @@ pub(crate) struct Link {
     pub(crate) dirty: bool,
     /// Whether it is on the reactor's list of connections to look at.
     pub(crate) listed: bool,
-    /// Bytes that may still be received, or asked for by reads, in the turn of this number. Below
-    /// zero when a command was larger than its share: the next turns pay for it.
-    credit: (u32, i64),
-    /// Bytes charged that the reactor does not know of yet.
-    charged: usize,
+    credit: Credit,
 }
 
 impl Link {
@@ -248,8 +149,7 @@ impl Link {
             last_received_ms: 0,
             dirty: false,
             listed: false,
-            credit: (0, 0),
-            charged: 0,
+            credit: Credit::default(),
         }
     }
 
@@ -266,26 +166,20 @@ impl Link {
         }
     }
 
-    /// What the reactor waits for; `None` where the other end rings a bell.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.transport.descriptor()
-    }
-
-    /// What can be done with a simulated connection now; `None` where the reactor waits for a
-    /// descriptor, or the other end rings a bell.
-    pub(crate) fn readiness(&self) -> Option<Readiness> {
-        self.transport.readiness()
+    /// What tells the reactor that there is something.
+    pub(crate) fn notifier(&self) -> Notifier<'_> {
+        self.transport.ask(|transport| transport.notifier())
     }
 
     /// Whether the other end rings a bell, once, when it has sent something.
-    pub(crate) fn rings(&self) -> bool {
-        self.transport.rings()
+    pub(crate) fn rings_bell(&self) -> bool {
+        matches!(self.notifier(), Notifier::Bell)
     }
 
     /// Whether it is to be looked at in every turn, until [`Link::arm`] has been successful.
     #[inline]
     pub(crate) fn is_polled(&self) -> bool {
-        self.transport.is_polled() && self.state != State::Gone
+        self.transport.polled().is_some_and(Polled::is_polled) && self.state != State::Gone
     }
 
     /// Has its descriptor or bell tell when there is something. `false`: there is something
@@ -294,57 +188,53 @@ impl Link {
     /// # Errors
     /// The connection has failed.
     pub(crate) fn arm(&mut self) -> Result<bool, End> {
-        if self.is_polled() { self.transport.arm() } else { Ok(true) }
+        if !self.is_polled() {
+            return Ok(true);
+        }
+        self.transport.polled_mut().map_or(Ok(true), Polled::arm)
     }
 
-    /// Whether it is a queue in the memory of a host that is attached directly.
+    /// Its bytes, if it is a stream of them.
+    #[inline]
+    pub(crate) fn bytes(&mut self) -> Option<&mut impl Bytes> {
+        self.transport.bytes_mut()
+    }
+
+    /// Its rings, if it is a queue in the memory of a host that is attached directly.
+    #[inline]
+    pub(crate) fn rings(&self) -> Option<&impl Rings> {
+        self.transport.rings()
+    }
+
+    /// Whether it is such a queue.
     #[inline]
     pub(crate) fn is_ring(&self) -> bool {
-        matches!(self.transport, AnyTransport::InMemory(InMemory::Ring(_)))
-    }
-
-    /// The function whose queue it is, if it is one in the memory of such a host.
-    pub(crate) fn function(&self) -> Option<&SharedFunction> {
-        match &self.transport {
-            AnyTransport::InMemory(InMemory::Ring(ring)) => Some(ring.function()),
-            _ => None,
-        }
-    }
-
-    /// Whether its function has something to tell that host.
-    #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        matches!(&self.transport, AnyTransport::InMemory(InMemory::Ring(ring)) if ring.has_news())
+        self.rings().is_some()
     }
 
     /// Whether both ends have agreed on how to talk.
     pub(crate) fn is_initialized(&self) -> bool {
-        self.transport.is_initialized()
+        self.transport.ask(|transport| transport.is_initialized())
     }
 
     /// Adds the share of this turn to its credit, once per turn.
     pub(crate) fn take_share(&mut self, context: &ReactorContext<'_>) {
-        let (number, credit) = self.credit;
-        if number != context.number {
-            let share = i64::try_from(context.share).unwrap_or(i64::MAX);
-            self.credit = (context.number, share.min(credit.saturating_add(share)));
-        }
+        self.credit.take_share(context);
     }
 
     /// `bytes` were received, or will be sent.
     pub(crate) fn charge(&mut self, bytes: usize) {
-        self.charged += bytes;
-        self.credit.1 = self.credit.1.saturating_sub_unsigned(bytes as u64);
+        self.credit.charge(bytes);
     }
 
     /// What was charged since this was last asked, bytes.
     pub(crate) fn take_charged(&mut self) -> usize {
-        std::mem::take(&mut self.charged)
+        self.credit.take_charged()
     }
 
     /// Whether something is left of its share of the turn.
     pub(crate) fn has_share(&self) -> bool {
-        self.credit.1 > 0
+        self.credit.is_left()
     }
 
     /// Whether it takes commands, or did so until it began to drain.
@@ -375,12 +265,14 @@ impl Link {
 
     /// It is a queue of a controller now.
     pub(crate) fn open(&mut self, opening: &Opening, context: &ReactorContext<'_>) {
-        self.transport.open(opening);
+        if let Some(messages) = self.transport.messages() {
+            messages.open(opening);
+        }
         if matches!(self.state, State::Handshake { .. }) {
             self.state = State::Open;
             self.waiting = None;
         }
-        if let Some((header, data)) = self.transport.digests() {
+        if let Some((header, data)) = self.transport.bytes().and_then(Bytes::digests) {
             context.shared.set_digests(self.handle, header, data);
         }
     }
@@ -395,10 +287,11 @@ impl Link {
         scratch: &mut [u8],
         context: &ReactorContext<'_>,
     ) -> Result<Option<Received>, End> {
-        let limit = usize::try_from(self.credit.1).unwrap_or(usize::MAX).clamp(RECEIVE_MIN, READ_BUDGET);
-        let received = match self.state {
-            State::Closing { .. } => self.transport.discard(limit, scratch)?,
-            _ => self.transport.receive(limit, scratch)?,
+        let limit = self.credit.receive_max();
+        let received = match (self.state, self.transport.bytes_mut()) {
+            (State::Closing { .. }, Some(bytes)) => bytes.discard(limit, scratch)?,
+            (State::Closing { .. }, None) => None,
+            _ => self.transport.with(|transport| transport.receive(limit, scratch))?,
         };
         let Some(received) = received else { return Ok(None) };
         self.charge(received.total);
@@ -406,60 +299,38 @@ impl Link {
         Ok(Some(received))
     }
 
-    /// Keeps received bytes that cannot be taken yet.
-    pub(crate) fn keep_unparsed(&mut self, bytes: &[u8]) {
-        self.transport.keep_unparsed(bytes);
-    }
-
-    /// The received bytes that were kept, and the offset of the first that has not been parsed. To
-    /// be returned with [`Link::put_unparsed`].
-    pub(crate) fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
-        self.transport.take_unparsed()
-    }
-
-    /// Returns what [`Link::take_unparsed`] gave: all but the last `left` bytes have been parsed.
-    pub(crate) fn put_unparsed(&mut self, kept: Vec<u8>, left: usize) {
-        self.transport.put_unparsed(kept, left);
-    }
-
     /// How much was received and waits for room, in bytes or messages.
     pub(crate) fn unparsed(&self) -> usize {
-        self.transport.unparsed()
+        self.transport.ask(|transport| transport.unparsed())
     }
 
     /// Bytes that wait to be sent.
     #[inline]
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.transport.unsent_bytes()
+        self.transport.ask(|transport| transport.unsent_bytes())
     }
 
     /// Whether something received waits for room.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.transport.is_stalled()
+        self.unparsed() > 0
     }
 
     /// Whether nothing is received until there is room for what was received before.
     pub(crate) fn is_shut(&self) -> bool {
-        self.transport.is_stalled() && !self.transport.receives_when_stalled()
+        self.is_stalled() && !self.transport.receives_when_stalled()
     }
 
     /// Whether data of the host are awaited that come behind what was received: then everything is
     /// received and taken on.
     #[inline]
     pub(crate) fn awaits_data(&self) -> bool {
-        self.transport.awaits_data()
-    }
-
-    /// Puts data of the host where they belong, and leaves what is behind them in `input`.
-    #[inline]
-    pub(crate) fn place_data(&mut self, input: &mut &[u8]) {
-        self.transport.place_data(input);
+        self.transport.bytes().is_some_and(Bytes::awaits_data)
     }
 
     /// Whether the next event may be a command that has come.
     #[inline]
     pub(crate) fn is_at_command(&self, input: &[u8]) -> bool {
-        self.transport.is_at_command(input)
+        self.transport.ask(|transport| transport.is_at_command(input))
     }
 
     /// Takes `input` up to the next event. `None`: all of it is taken.
@@ -469,7 +340,8 @@ impl Link {
     #[inline]
     pub(crate) fn poll(&mut self, input: &mut &[u8], context: &mut ReactorContext<'_>) -> Result<Option<Event>, End> {
         // Not unwrapped on the way: an event has a command in it, which is not to be copied.
-        let event = self.transport.poll(input, self.state == State::Draining);
+        let draining = self.state == State::Draining;
+        let event = self.transport.with(|transport| transport.poll(input, draining));
         if let Ok(Some(Event::Progress { answered: true })) = event {
             self.mark_dirty(context);
         }
@@ -479,19 +351,19 @@ impl Link {
     /// The last command is dealt with: unused data in its capsule are dropped.
     #[inline]
     pub(crate) fn after_command(&mut self) {
-        self.transport.after_command();
+        self.transport.with_capsules(|capsules| capsules.after_command());
     }
 
     /// The data in the capsule of the last command, if all of them have arrived.
     #[inline]
     pub(crate) fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
-        self.transport.take_inline(input)
+        self.transport.with_capsules(|capsules| capsules.take_inline(input)).flatten()
     }
 
     /// The memory of the host that holds a command's data, if devices can use it directly.
     #[inline]
     pub(crate) fn map(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Mapping {
-        self.transport.map(pointer, length, way)
+        self.rings().map_or(Mapping::None, |rings| rings.map(pointer, length, way))
     }
 
     /// Whether a command's data can be where its pointer says.
@@ -500,7 +372,7 @@ impl Link {
     /// The status of the command.
     #[inline]
     pub(crate) fn check(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status> {
-        self.transport.check(pointer, length, way)
+        self.rings().map_or(Ok(()), |rings| rings.check(pointer, length, way))
     }
 
     /// Changes the queues in the host's memory.
@@ -508,7 +380,7 @@ impl Link {
     /// # Errors
     /// The status of the command.
     pub(crate) fn change_rings(&mut self, task: &RingTask) -> Result<(), Status> {
-        self.transport.change_rings(task)
+        self.rings().map_or(Err(Status::INTERNAL_ERROR), |rings| rings.change(task))
     }
 
     /// Gets data of a command from the host, or those in the capsule of the last command.
@@ -519,12 +391,12 @@ impl Link {
         if !fetch.pointer.is_in_capsule() {
             self.mark_dirty(context);
         }
-        self.transport.fetch(fetch)
+        self.transport.with(|transport| transport.fetch(fetch))
     }
 
     /// Gets no more data of the command in `slot`.
     pub(crate) fn stop_fetching(&mut self, cid: Cid, slot: u32) -> Stopped {
-        self.transport.stop_fetching(cid, slot)
+        self.transport.with(|transport| transport.stop_fetching(cid, slot))
     }
 
     /// Has what is queued sent at the end of the turn.
@@ -538,31 +410,33 @@ impl Link {
 
     /// As [`Link::respond`], for callers that flush anyway.
     pub(crate) fn push_response(&mut self, cqe: &Cqe) {
-        self.transport.respond(cqe);
+        self.transport.with(|transport| transport.respond(cqe));
     }
 
     /// Sends a completion.
     #[inline]
     pub(crate) fn respond(&mut self, cqe: &Cqe, context: &mut ReactorContext<'_>) {
-        self.transport.respond(cqe);
+        self.transport.with(|transport| transport.respond(cqe));
         self.mark_dirty(context);
     }
 
     /// A command has ended without a completion: the host has its entry of the Submission Queue
     /// back.
     pub(crate) fn withdraw(&mut self) {
-        self.transport.withdraw();
+        if let Some(messages) = self.transport.messages() {
+            messages.withdraw();
+        }
     }
 
     /// Whether there is room for the completion of another command.
     #[inline]
     pub(crate) fn has_completion_room(&self) -> bool {
-        self.transport.has_completion_room()
+        self.transport.ask(|transport| transport.has_completion_room())
     }
 
     /// Sends `data`, which did not come from a device, and the completion.
     pub(crate) fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe, context: &mut ReactorContext<'_>) {
-        self.transport.send_bytes(cid, data, cqe);
+        self.transport.with(|transport| transport.send_bytes(cid, data, cqe));
         self.mark_dirty(context);
     }
 
@@ -576,7 +450,7 @@ impl Link {
         cqe: &Cqe,
         context: &mut ReactorContext<'_>,
     ) {
-        self.transport.send_buffer(cid, buffer, length, cqe, context.pool);
+        self.transport.with(|transport| transport.send_buffer(cid, buffer, length, cqe, context.pool));
         self.mark_dirty(context);
     }
 
@@ -584,13 +458,14 @@ impl Link {
     /// by [`Link::send_own`], to be called next.
     #[inline]
     pub(crate) fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
-        self.transport.own_memory(length)
+        self.transport.own_memory()?.own_memory(length)
     }
 
     /// Sends the `length` bytes that were put into [`Link::own_memory`], and the completion.
     #[inline]
     pub(crate) fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe, context: &mut ReactorContext<'_>) {
-        self.transport.send_own(cid, length, cqe);
+        let memory = self.transport.own_memory().expect("it was given out before");
+        memory.send_own(cid, length, cqe);
         self.mark_dirty(context);
     }
 
@@ -611,7 +486,8 @@ impl Link {
         cqe: &Cqe,
         context: &mut ReactorContext<'_>,
     ) {
-        self.transport.lend(cid, device, range, cqe);
+        let lent = self.transport.with_lender(|lender| lender.lend(cid, device, range, cqe));
+        lent.expect("whoever lends has asked whether it can be used");
         self.mark_dirty(context);
     }
 
@@ -625,11 +501,14 @@ impl Link {
     /// # Errors
     /// The connection has failed.
     pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
-        let before = self.transport.unsent_bytes();
-        let flushed = self.transport.flush(context)?;
+        let before = self.transport.ask(|transport| transport.unsent_bytes());
+        let flushed = self.transport.with(|transport| transport.flush(context))?;
         match flushed {
             Flushed::All | Flushed::Share => self.blocked_since_ms = None,
-            Flushed::Blocked if self.blocked_since_ms.is_none() || self.transport.unsent_bytes() < before => {
+            Flushed::Blocked
+                if self.blocked_since_ms.is_none()
+                    || self.transport.ask(|transport| transport.unsent_bytes()) < before =>
+            {
                 self.blocked_since_ms = Some(context.now_ms);
             }
             Flushed::Blocked => {}
@@ -639,7 +518,7 @@ impl Link {
 
     /// Whether errors of the descriptor also tell which buffers were sent.
     pub(crate) fn reports_sent_by_errors(&self) -> bool {
-        self.transport.reports_sent_by_errors()
+        self.transport.error_queue().is_some()
     }
 
     /// Takes notifications about buffers that were sent without a copy. Returns whether there were
@@ -648,33 +527,37 @@ impl Link {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn on_sent(&mut self, context: &mut ReactorContext<'_>) -> Result<bool, End> {
-        self.transport.on_sent(&self.peer, context)
+        self.transport.error_queue_mut().map_or(Ok(false), |queue| queue.on_sent(&self.peer, context))
     }
 
     /// What an error of the descriptor means; `None` when it was no failure.
     pub(crate) fn failure(&self) -> Option<End> {
-        self.transport.failure()
+        self.transport.error_queue().map_or(Some(End::PeerClosed), ErrorQueue::failure)
     }
 
     /// Asks whether a peer that seems to acknowledge nothing does so.
     pub(crate) fn look_at_stall(&mut self, now_ms: u64) {
-        self.transport.look_at_stall(now_ms);
+        if let Some(sends) = self.transport.zero_copy_mut() {
+            sends.look_at_stall(now_ms);
+        }
     }
 
     /// Looks again at what is read of a connection that is gone.
     pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
-        self.transport.settle(&self.peer, context);
+        if let Some(sends) = self.transport.zero_copy_mut() {
+            sends.settle(&self.peer, context);
+        }
     }
 
     /// Whether nothing of it is left: it is gone, and its buffers are not read any more.
     pub(crate) fn is_settled(&self) -> bool {
-        self.state == State::Gone && self.transport.settle_ms().is_none()
+        self.state == State::Gone && self.transport.zero_copy().and_then(ZeroCopy::settle_ms).is_none()
     }
 
     /// Whether the peer has closed its end or is gone, also where what it sent before is still to
     /// be taken.
     pub(crate) fn peer_is_gone(&mut self) -> bool {
-        self.transport.peer_is_gone()
+        self.transport.with(|transport| transport.peer_is_gone())
     }
 
     /// What has become of a connection that the adapter has given up, now that its host has come
@@ -689,7 +572,7 @@ impl Link {
         let own = match self.state {
             State::Handshake { deadline_ms } | State::Closing { deadline_ms } => Some(deadline_ms),
             State::Open | State::Draining => None,
-            State::Gone => return self.transport.settle_ms(),
+            State::Gone => return self.transport.zero_copy().and_then(ZeroCopy::settle_ms),
         };
         let stalled = self.stalled_since_ms().map(|since| since + STALLED_MS);
         let silent = is_owed.then_some(self.last_received_ms + STALLED_MS);
@@ -712,7 +595,7 @@ impl Link {
     /// Since when the peer reads nothing of what is there for it: it may not hold our buffers for
     /// ever.
     fn stalled_since_ms(&self) -> Option<u64> {
-        match (self.blocked_since_ms, self.transport.unacknowledged_since_ms()) {
+        match (self.blocked_since_ms, self.transport.zero_copy().and_then(ZeroCopy::unacknowledged_since_ms)) {
             (Some(blocked), Some(unacknowledged)) => Some(blocked.min(unacknowledged)),
             (blocked, unacknowledged) => blocked.or(unacknowledged),
         }
@@ -720,13 +603,13 @@ impl Link {
 
     /// Drops what has been received; `give` gets the buffers whose data do not come any more.
     pub(crate) fn drop_input(&mut self, mut give: impl FnMut(Buffer)) {
-        self.transport.drop_input(&mut give);
+        self.transport.with(|transport| transport.drop_input(&mut give));
     }
 
     /// Asks the peer to close the connection, with the reason if the transport can express it. Its
     /// input is dropped before.
     pub(crate) fn start_closing(&mut self, end: &End, context: &mut ReactorContext<'_>) {
-        let awaits_peer = self.transport.start_closing(end, context.pool);
+        let awaits_peer = self.transport.with(|transport| transport.start_closing(end, context.pool));
         self.blocked_since_ms = None;
         self.state =
             if awaits_peer { State::Closing { deadline_ms: context.now_ms + CLOSING_MS } } else { State::Gone };
@@ -734,19 +617,18 @@ impl Link {
 
     /// Breaks the connection off. Buffers that are still read keep the link.
     pub(crate) fn close(&mut self, context: &mut ReactorContext<'_>) {
-        self.transport.close(&self.peer, context);
+        self.transport.with(|transport| transport.close(&self.peer, context));
         self.blocked_since_ms = None;
         self.state = State::Gone;
     }
 
     /// Releases memory that a burst left behind.
     pub(crate) fn shrink(&mut self, pool: &mut Pool) {
-        self.transport.shrink(pool);
+        self.transport.with(|transport| transport.shrink(pool));
     }
 
     #[cfg(test)]
     pub(crate) fn tcp(&mut self) -> &mut Tcp {
-        let AnyTransport::Tcp(tcp) = &mut self.transport else { panic!("a connection over TCP is expected") };
-        tcp
+        self.transport.tcp()
     }
 }

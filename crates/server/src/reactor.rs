@@ -35,7 +35,7 @@ use self::memory::SHRINK_MS;
 use self::polled::{BusyPoll, SHARED_POLL_AGAIN};
 use self::source::{DEVICES, DIRECT, MAILBOX, Source};
 use crate::drives::device::DeviceTable;
-use crate::link::{End, Flushed, State};
+use crate::link::{End, Flushed, Rings, State};
 use crate::observe::log_limit::Kind;
 use crate::reactor::connection::Connection;
 use crate::reactor::fairness::Fairness;
@@ -348,7 +348,7 @@ impl Reactor {
     ) {
         let Some(mut connection) = self.connections.get_mut(index as usize).and_then(Option::take) else { return };
         let is_watched = self.stalls.are_watched(now_us);
-        let function = if is_watched { connection.link.function() } else { None };
+        let function = if is_watched { connection.link.rings().map(Rings::function) } else { None };
         let watch = function.and_then(|function| self.stalls.watch(function, now_us));
         let share = self.fairness.share(index);
         let mut context = ReactorContext {

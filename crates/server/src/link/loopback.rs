@@ -4,7 +4,6 @@
 //! once.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
@@ -12,7 +11,7 @@ use ebof_loopback::{Bell, Capsule, Completion, TargetEnd};
 use ebof_nvme::{Cid, Cqe, Sqe};
 
 use super::message_queue::MessageQueue;
-use super::transport::Transport;
+use super::transport::{Lender, Messages, Notifier, Transport};
 use super::{End, Event, Fetch, Flushed, Opening, Received, Stopped};
 use crate::ports::peer::Peer;
 use crate::shared::buffer::Pool;
@@ -76,21 +75,22 @@ impl Loopback {
         let Fetch { slot, buffer, .. } = fetch;
         self.fetched.push_back(Fetched { slot, buffer, is_intact });
     }
+
+    /// The host sees the end when it has taken what was sent.
+    fn break_off(&mut self) {
+        self.end = None;
+        self.completions.clear();
+        self.unsent_bytes = 0;
+    }
 }
 
 impl Transport for Loopback {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn notifier(&self) -> Notifier<'_> {
+        Notifier::Bell
     }
 
     fn is_initialized(&self) -> bool {
         true
-    }
-
-    fn open(&mut self, opening: &Opening) {
-        if let Some(queue) = &mut self.queue {
-            queue.open(opening.submission_queue);
-        }
     }
 
     fn receive(&mut self, _limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
@@ -126,10 +126,6 @@ impl Transport for Loopback {
         self.commands.len() + self.fetched.len()
     }
 
-    fn is_stalled(&self) -> bool {
-        self.unparsed() > 0
-    }
-
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
         self.copy(fetch);
         Ok(())
@@ -138,12 +134,6 @@ impl Transport for Loopback {
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
         let at = self.fetched.iter().position(|fetched| fetched.slot == slot);
         Stopped::Ended(at.and_then(|at| self.fetched.remove(at)).map(|fetched| fetched.buffer))
-    }
-
-    fn withdraw(&mut self) {
-        if let Some(queue) = &mut self.queue {
-            queue.withdraw();
-        }
     }
 
     fn respond(&mut self, cqe: &Cqe) {
@@ -157,19 +147,6 @@ impl Transport for Loopback {
     fn send_buffer(&mut self, _cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
         self.complete(cqe, buffer.as_slice()[..length as usize].to_vec());
         pool.put(buffer);
-    }
-
-    fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
-        let mut at = range.0;
-        let length = range.1 as usize;
-        let mut data = Vec::with_capacity(length);
-        while data.len() < length
-            && let Some(lent) = device.resident().and_then(|resident| resident.lend(at, length - data.len(), true))
-        {
-            at += lent.as_ref().len() as u64;
-            data.extend_from_slice(lent.as_ref());
-        }
-        self.complete(cqe, data);
     }
 
     fn unsent_bytes(&self) -> usize {
@@ -208,11 +185,31 @@ impl Transport for Loopback {
     }
 }
 
-impl Loopback {
-    /// The host sees the end when it has taken what was sent.
-    fn break_off(&mut self) {
-        self.end = None;
-        self.completions.clear();
-        self.unsent_bytes = 0;
+impl Messages for Loopback {
+    fn open(&mut self, opening: &Opening) {
+        if let Some(queue) = &mut self.queue {
+            queue.open(opening.submission_queue);
+        }
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.withdraw();
+        }
+    }
+}
+
+impl Lender for Loopback {
+    fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
+        let mut at = range.0;
+        let length = range.1 as usize;
+        let mut data = Vec::with_capacity(length);
+        while data.len() < length
+            && let Some(lent) = device.resident().and_then(|resident| resident.lend(at, length - data.len(), true))
+        {
+            at += lent.as_ref().len() as u64;
+            data.extend_from_slice(lent.as_ref());
+        }
+        self.complete(cqe, data);
     }
 }

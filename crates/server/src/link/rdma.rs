@@ -17,10 +17,8 @@ mod sending;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use ebof_backend::{Buffer, Device};
+use ebof_backend::Buffer;
 use ebof_nvme::{Cid, Cqe, QueueId, Status};
 use ebof_rdma::Segments;
 use ebof_rdma::controller::{Cancelled, Command, Connection, Location};
@@ -31,7 +29,7 @@ use self::completions::{GivenUp, KEPT_MS};
 use self::held::{HeldBuffers, Kept, Origin, Outgoing};
 use self::pointers::Pointers;
 use super::message_queue::MessageQueue;
-use super::transport::Transport;
+use super::transport::{Capsules, Messages, Notifier, OwnMemory, Polled, Transport, ZeroCopy};
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, STALLED_MS, Stopped};
 use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::rdma_connection::{RdmaConnection, Registered};
@@ -205,6 +203,11 @@ impl Rdma {
         self.pair.as_mut().map(|registered| &mut registered.pair)
     }
 
+    /// What the adapter has said when it gave up the connection.
+    pub(super) fn loss(&self) -> Option<WorkStatus> {
+        self.loss.map(|loss| loss.status)
+    }
+
     fn post_receive(&mut self, slot: u32) {
         if let Some(pair) = self.pair() {
             pair.post_receive(slot);
@@ -288,35 +291,14 @@ fn of(remote: ebof_rdma::Remote) -> Remote {
 }
 
 impl Transport for Rdma {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.pair.as_ref().and_then(|registered| registered.pair.descriptor())
-    }
-
-    fn rings(&self) -> bool {
-        // Rather it is polled until it is armed, and then nothing is missed.
-        false
-    }
-
-    #[inline]
-    fn is_polled(&self) -> bool {
-        !self.is_armed && self.pair.is_some()
-    }
-
-    fn arm(&mut self) -> Result<bool, End> {
-        self.arm_and_look()
+    fn notifier(&self) -> Notifier<'_> {
+        let descriptor = self.pair.as_ref().and_then(|registered| registered.pair.descriptor());
+        // Without one its bell may be missed until it is armed: it is polled until then.
+        descriptor.map_or(Notifier::ArmedBell, Notifier::Descriptor)
     }
 
     fn is_initialized(&self) -> bool {
         self.is_established
-    }
-
-    fn open(&mut self, opening: &Opening) {
-        self.queue.open(opening.submission_queue);
-        self.in_capsule_bytes_max = opening.in_capsule_bytes.unwrap_or(UNLIMITED);
-        let QueueId(asked) = self.core.queue();
-        if asked != opening.id.0 {
-            self.end = Some(End::OtherQueue { private_data: QueueId(asked), connect: opening.id });
-        }
     }
 
     fn receive(&mut self, limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
@@ -340,32 +322,8 @@ impl Transport for Rdma {
         self.take_capsule(draining)
     }
 
-    #[inline]
-    fn after_command(&mut self) {
-        if let Some(Current { slot, cid, segments, .. }) = self.current.take() {
-            if let Some(segments) = segments {
-                self.pointers.insert(cid, segments);
-            }
-            self.post_receive(slot);
-        }
-    }
-
     fn unparsed(&self) -> usize {
         self.received.len() + self.fetched.len()
-    }
-
-    fn is_stalled(&self) -> bool {
-        self.unparsed() > 0
-    }
-
-    fn receives_when_stalled(&self) -> bool {
-        true
-    }
-
-    fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
-        let Current { slot, data, .. } = self.current.as_ref().filter(|current| !current.data.is_empty())?;
-        let bytes = self.pair.as_ref()?.pair.received(*slot).get(data.clone())?;
-        Some(Inline { bytes, is_intact: true })
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
@@ -408,12 +366,6 @@ impl Transport for Rdma {
         }
     }
 
-    fn withdraw(&mut self) {
-        // Asynchronous Event Requests only end so, and they have no data.
-        self.queue.withdraw();
-        self.core.withdraw(None);
-    }
-
     #[inline]
     fn respond(&mut self, cqe: &Cqe) {
         let segments = self.take_segments(cqe.cid());
@@ -435,27 +387,6 @@ impl Transport for Rdma {
     #[inline]
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
         self.push_data(cid, buffer, length, cqe, pool);
-    }
-
-    #[inline]
-    fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
-        self.memory_of_kept(length)
-    }
-
-    #[inline]
-    fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe) {
-        self.push_kept(cid, length, cqe);
-    }
-
-    fn lends(&self) -> bool {
-        // The adapter reads the bytes when it sends them, and nothing orders a write beside that: a
-        // block could be torn. A copy is made under the lock of their chunk.
-        false
-    }
-
-    fn lend(&mut self, _cid: Cid, _device: &Arc<dyn Device>, _range: (u64, u32), cqe: &Cqe) {
-        debug_assert!(false, "it does not lend");
-        self.respond(cqe);
     }
 
     #[inline]
@@ -488,9 +419,9 @@ impl Transport for Rdma {
         false
     }
 
-    fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+    fn close(&mut self, _peer: &Peer, context: &mut ReactorContext<'_>) {
         self.disconnect();
-        self.settle(peer, context);
+        self.settle_held(context);
     }
 
     fn peer_is_gone(&mut self) -> bool {
@@ -502,17 +433,62 @@ impl Transport for Rdma {
         self.spare = None;
         self.give_kept(pool);
     }
+}
 
+impl Messages for Rdma {
+    fn open(&mut self, opening: &Opening) {
+        self.queue.open(opening.submission_queue);
+        self.in_capsule_bytes_max = opening.in_capsule_bytes.unwrap_or(UNLIMITED);
+        let QueueId(asked) = self.core.queue();
+        if asked != opening.id.0 {
+            self.end = Some(End::OtherQueue { private_data: QueueId(asked), connect: opening.id });
+        }
+    }
+
+    fn withdraw(&mut self) {
+        // Asynchronous Event Requests only end so, and they have no data.
+        self.queue.withdraw();
+        self.core.withdraw(None);
+    }
+}
+
+impl Capsules for Rdma {
+    fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
+        let Current { slot, data, .. } = self.current.as_ref().filter(|current| !current.data.is_empty())?;
+        let bytes = self.pair.as_ref()?.pair.received(*slot).get(data.clone())?;
+        Some(Inline { bytes, is_intact: true })
+    }
+
+    #[inline]
+    fn after_command(&mut self) {
+        if let Some(Current { slot, cid, segments, .. }) = self.current.take() {
+            if let Some(segments) = segments {
+                self.pointers.insert(cid, segments);
+            }
+            self.post_receive(slot);
+        }
+    }
+}
+
+impl OwnMemory for Rdma {
+    #[inline]
+    fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
+        self.memory_of_kept(length)
+    }
+
+    #[inline]
+    fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe) {
+        self.push_kept(cid, length, cqe);
+    }
+}
+
+impl ZeroCopy for Rdma {
     fn unacknowledged_since_ms(&self) -> Option<u64> {
         match &self.loss {
             // Given up only after `KEPT_MS`.
             Some(GivenUp { since_ms, .. }) => since_ms.map(|since_ms| since_ms + KEPT_MS - STALLED_MS),
             None => self.standstill.map(|(since_ms, _)| since_ms),
         }
-    }
-
-    fn loss(&self) -> Option<WorkStatus> {
-        self.loss.map(|loss| loss.status)
     }
 
     fn look_at_stall(&mut self, now_ms: u64) {
@@ -525,5 +501,16 @@ impl Transport for Rdma {
 
     fn settle_ms(&self) -> Option<u64> {
         self.closing.as_ref().map(|closing| closing.look_ms)
+    }
+}
+
+impl Polled for Rdma {
+    #[inline]
+    fn is_polled(&self) -> bool {
+        !self.is_armed && self.pair.is_some()
+    }
+
+    fn arm(&mut self) -> Result<bool, End> {
+        self.arm_and_look()
     }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,8 +14,8 @@ use ebof_fabrics::queue::REGISTER_WRITE;
 use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
 use ebof_region::Way;
 
-use super::transport::{Mapping, Transport};
-use super::{End, Event, Fetch, Flushed, Opening, Received, Stopped};
+use super::transport::{Lender, Notifier, Polled, Rings, Transport};
+use super::{End, Event, Fetch, Flushed, Mapping, Received, Stopped};
 use crate::direct::{DirectFunction, SharedFunction, lock};
 use crate::ports::peer::Peer;
 use crate::shared::buffer::Pool;
@@ -89,17 +88,6 @@ impl Ring {
         }
     }
 
-    /// Whose queue it is.
-    pub(crate) fn function(&self) -> &SharedFunction {
-        &self.function
-    }
-
-    /// Whether the function has something to tell its host.
-    #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_invalid_doorbell.load(Ordering::Relaxed)
-    }
-
     /// The command is refused before anybody else sees it: FFFFh names a write of a register.
     fn refuse(&mut self, sqe: &Sqe) {
         let cqe = Cqe::new(sqe.cid(), Status::INVALID_FIELD.dnr());
@@ -125,26 +113,13 @@ impl Ring {
 }
 
 impl Transport for Ring {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    #[inline]
-    fn is_polled(&self) -> bool {
-        self.polls.load(Ordering::Relaxed) && !self.has_ended
-    }
-
-    fn arm(&mut self) -> Result<bool, End> {
-        let mut function = lock(&self.function);
-        // While commands wait for room none are received.
-        Ok(if self.commands.is_empty() { function.arm(self.queue) } else { function.arm_completions_of(self.queue) })
+    fn notifier(&self) -> Notifier<'_> {
+        Notifier::Bell
     }
 
     fn is_initialized(&self) -> bool {
         true
     }
-
-    fn open(&mut self, _opening: &Opening) {}
 
     fn receive(&mut self, _limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
         if self.has_ended {
@@ -182,10 +157,6 @@ impl Transport for Ring {
         self.commands.len() + self.fetched.len()
     }
 
-    fn is_stalled(&self) -> bool {
-        self.unparsed() > 0
-    }
-
     fn fetch(&mut self, mut fetch: Fetch) -> Result<(), Buffer> {
         let length = fetch.length as usize;
         let into = fetch.buffer.as_mut_slice().get_mut(fetch.offset..fetch.offset + length);
@@ -197,28 +168,6 @@ impl Transport for Ring {
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
         let at = self.fetched.iter().position(|(of, ..)| *of == slot);
         Stopped::Ended(at.and_then(|at| self.fetched.remove(at)).map(|(_, buffer, _)| buffer))
-    }
-
-    fn map(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Mapping {
-        let mut function = lock(&self.function);
-        match function.memory_of(pointer, length, way) {
-            // What a device did not find in it would look like a failure of the device.
-            Ok(_) if function.memory.may_be_lost() => Mapping::None,
-            Ok(pieces) => Mapping::Mapped(Segments::from(pieces)),
-            Err(status) => Mapping::Refused(status),
-        }
-    }
-
-    fn check(&mut self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status> {
-        lock(&self.function).memory_of(pointer, length, way).map(|_| ())
-    }
-
-    fn change_rings(&mut self, task: &RingTask) -> Result<(), Status> {
-        lock(&self.function).change_rings(task)
-    }
-
-    fn withdraw(&mut self) {
-        // It gave way to a command with the same identifier, whose pointer has its place.
     }
 
     // What is in line there makes that of the other transports a call, too.
@@ -238,26 +187,6 @@ impl Transport for Ring {
     fn send_buffer(&mut self, _cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
         self.complete(cqe, |function, pointer| function.send(pointer, &buffer.as_slice()[..length as usize]));
         pool.put(buffer);
-    }
-
-    fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
-        self.complete(cqe, |function, pointer| {
-            let pieces = function.memory_of(pointer, range.1, Way::ToHost)?;
-            let Some(resident) = device.resident() else { return Err(Status::INTERNAL_ERROR) };
-            let mut at = range.0;
-            for piece in pieces {
-                let mut done = 0;
-                while done < piece.length()
-                    && let Some(lent) = resident.lend(at, piece.length() - done, true)
-                {
-                    let bytes = lent.as_ref();
-                    piece.write(done, bytes);
-                    done += bytes.len();
-                    at += bytes.len() as u64;
-                }
-            }
-            Ok(())
-        });
     }
 
     fn unsent_bytes(&self) -> usize {
@@ -293,5 +222,69 @@ impl Transport for Ring {
     fn shrink(&mut self, _pool: &mut Pool) {
         self.commands.shrink_to_fit();
         self.pointers.shrink_to_fit();
+    }
+}
+
+impl Rings for Ring {
+    fn function(&self) -> &SharedFunction {
+        &self.function
+    }
+
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.has_invalid_doorbell.load(Ordering::Relaxed)
+    }
+
+    fn map(&self, pointer: &DataPointer, length: u32, way: Way) -> Mapping {
+        let mut function = lock(&self.function);
+        match function.memory_of(pointer, length, way) {
+            // What a device did not find in it would look like a failure of the device.
+            Ok(_) if function.memory.may_be_lost() => Mapping::None,
+            Ok(pieces) => Mapping::Mapped(Segments::from(pieces)),
+            Err(status) => Mapping::Refused(status),
+        }
+    }
+
+    fn check(&self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status> {
+        lock(&self.function).memory_of(pointer, length, way).map(|_| ())
+    }
+
+    fn change(&self, task: &RingTask) -> Result<(), Status> {
+        lock(&self.function).change_rings(task)
+    }
+}
+
+impl Polled for Ring {
+    #[inline]
+    fn is_polled(&self) -> bool {
+        self.polls.load(Ordering::Relaxed) && !self.has_ended
+    }
+
+    fn arm(&mut self) -> Result<bool, End> {
+        let mut function = lock(&self.function);
+        // While commands wait for room none are received.
+        Ok(if self.commands.is_empty() { function.arm(self.queue) } else { function.arm_completions_of(self.queue) })
+    }
+}
+
+impl Lender for Ring {
+    fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
+        self.complete(cqe, |function, pointer| {
+            let pieces = function.memory_of(pointer, range.1, Way::ToHost)?;
+            let Some(resident) = device.resident() else { return Err(Status::INTERNAL_ERROR) };
+            let mut at = range.0;
+            for piece in pieces {
+                let mut done = 0;
+                while done < piece.length()
+                    && let Some(lent) = resident.lend(at, piece.length() - done, true)
+                {
+                    let bytes = lent.as_ref();
+                    piece.write(done, bytes);
+                    done += bytes.len();
+                    at += bytes.len() as u64;
+                }
+            }
+            Ok(())
+        });
     }
 }

@@ -7,17 +7,16 @@ use std::io::{self, IoSliceMut};
 use std::net::Shutdown;
 #[cfg(test)]
 use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
 use ebof_nvme::{Cid, Cqe};
-use ebof_sockets::{Readiness, Stream};
+use ebof_sockets::Stream;
 use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
 
 use super::message_queue::MessageQueue;
 use super::outbox::Outbox;
-use super::transport::Transport;
+use super::transport::{Bytes, Capsules, ErrorQueue, Lender, Messages, Notifier, Transport, ZeroCopy};
 use super::zerocopy::AwaitingRelease;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::ports::peer::Peer;
@@ -110,6 +109,12 @@ impl Tcp {
         }
     }
 
+    /// Whether payloads are sent without a copy.
+    #[inline]
+    pub(super) fn sends_without_copy(&self) -> bool {
+        self.outbox.has_zerocopy()
+    }
+
     /// One read of the socket; `None` where nothing is there.
     fn receive_with(
         &mut self,
@@ -168,30 +173,15 @@ fn within(scratch: &mut [u8], limit: usize) -> &mut [u8] {
 }
 
 impl Transport for Tcp {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.stream.descriptor()
-    }
-
-    fn readiness(&self) -> Option<Readiness> {
-        self.stream.readiness()
+    fn notifier(&self) -> Notifier<'_> {
+        match self.stream.descriptor() {
+            Some(descriptor) => Notifier::Descriptor(descriptor),
+            None => Notifier::Simulated(self.stream.readiness().unwrap_or_default()),
+        }
     }
 
     fn is_initialized(&self) -> bool {
         self.core.initialized().is_some()
-    }
-
-    fn digests(&self) -> Option<(bool, bool)> {
-        self.core.initialized().map(|parameters| (parameters.header_digest, parameters.data_digest))
-    }
-
-    fn open(&mut self, opening: &Opening) {
-        if let Some(bytes) = opening.in_capsule_bytes {
-            self.core.set_in_capsule_bytes(bytes);
-        }
-        let submission_queue = opening.submission_queue;
-        self.queue.open(submission_queue);
-        self.core.set_queue(opening.id, submission_queue.entries.into());
-        self.core.set_sq_flow_disabled(submission_queue.flow_disabled);
     }
 
     fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
@@ -199,59 +189,8 @@ impl Transport for Tcp {
         self.receive_with(|tcp| tcp.read(limit, scratch))
     }
 
-    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
-        let scratch = within(scratch, limit);
-        let received = self.receive_with(|tcp| tcp.read_scratch(scratch))?;
-        Ok(received.map(|received| Received { in_scratch: 0, ..received }))
-    }
-
-    fn keep_unparsed(&mut self, bytes: &[u8]) {
-        self.unparsed.extend_from_slice(bytes);
-    }
-
-    fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
-        (std::mem::take(&mut self.unparsed), self.unparsed_from)
-    }
-
-    fn put_unparsed(&mut self, mut kept: Vec<u8>, left: usize) {
-        self.unparsed_from = if left > 0 { kept.len() - left } else { 0 };
-        if left == 0 {
-            // It keeps its memory: the next turn may need it again.
-            kept.clear();
-        }
-        self.unparsed = kept;
-    }
-
     fn unparsed(&self) -> usize {
         self.unparsed.len() - self.unparsed_from
-    }
-
-    fn is_stalled(&self) -> bool {
-        !self.unparsed.is_empty()
-    }
-
-    #[inline]
-    fn awaits_data(&self) -> bool {
-        !self.transfers.is_empty() || self.incoming.is_some()
-    }
-
-    #[inline]
-    fn place_data(&mut self, input: &mut &[u8]) {
-        let wanted = self.core.data_wanted().min(input.len());
-        if wanted == 0 {
-            return;
-        }
-        let (chunk, rest) = input.split_at(wanted);
-        if let Some(incoming) = &mut self.incoming {
-            let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
-            let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
-            if let Some(target) = buffer.get_mut(incoming.at..incoming.at + needed) {
-                target.copy_from_slice(&chunk[..needed]);
-            }
-            incoming.at += chunk.len();
-        }
-        self.core.data_received(chunk);
-        *input = rest;
     }
 
     #[inline]
@@ -309,21 +248,6 @@ impl Transport for Tcp {
         Ok(Some(Event::Progress { answered }))
     }
 
-    #[inline]
-    fn after_command(&mut self) {
-        if self.inline == InlineState::Unclaimed {
-            self.inline = InlineState::None;
-            self.core.skip_data();
-        }
-    }
-
-    #[inline]
-    fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
-        let InCapsule { bytes, digest_ok: is_intact } = self.core.take_in_capsule(input)?;
-        self.inline = InlineState::None;
-        Some(Inline { bytes, is_intact })
-    }
-
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
         if fetch.pointer.is_in_capsule() {
             self.inline = InlineState::Claimed;
@@ -345,10 +269,6 @@ impl Transport for Tcp {
         }
         let at = self.transfers.iter().position(|transfer| transfer.fetch.slot == slot);
         Stopped::Ended(at.map(|at| self.transfers.swap_remove(at).fetch.buffer))
-    }
-
-    fn withdraw(&mut self) {
-        self.queue.withdraw();
     }
 
     #[inline]
@@ -380,23 +300,6 @@ impl Transport for Tcp {
     }
 
     #[inline]
-    fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
-        let (offset, length) = range;
-        let success = self.core.success_allowed(cqe);
-        self.core.send_data_header(cid, 0, length, true, success, self.outbox.arena());
-        if self.core.uses_data_digest() {
-            // The digest is of the bytes as they are now, so those must be sent.
-            let trailer = self.core.trailer(self.outbox.copy_lent(device, offset, length as usize));
-            self.outbox.arena().extend(trailer.iter().flatten());
-        } else {
-            self.outbox.push_lent(device, offset, length as usize);
-        }
-        if !success {
-            self.respond(cqe);
-        }
-    }
-
-    #[inline]
     fn unsent_bytes(&self) -> usize {
         self.outbox.len()
     }
@@ -404,7 +307,7 @@ impl Transport for Tcp {
     fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         let before = self.outbox.len();
         let flushed = self.outbox.flush(&mut self.stream, context.share, context.pool)?;
-        if self.outbox.has_zerocopy() {
+        if self.sends_without_copy() {
             self.after_flush(self.outbox.len() < before, context);
         }
         Ok(flushed)
@@ -450,17 +353,120 @@ impl Transport for Tcp {
         self.outbox.shrink();
         self.unparsed.shrink_to_fit();
     }
+}
 
-    fn reports_sent_by_errors(&self) -> bool {
-        self.outbox.has_zerocopy()
+impl Messages for Tcp {
+    fn open(&mut self, opening: &Opening) {
+        if let Some(bytes) = opening.in_capsule_bytes {
+            self.core.set_in_capsule_bytes(bytes);
+        }
+        let submission_queue = opening.submission_queue;
+        self.queue.open(submission_queue);
+        self.core.set_queue(opening.id, submission_queue.entries.into());
+        self.core.set_sq_flow_disabled(submission_queue.flow_disabled);
     }
 
+    fn withdraw(&mut self) {
+        self.queue.withdraw();
+    }
+}
+
+impl Bytes for Tcp {
+    fn digests(&self) -> Option<(bool, bool)> {
+        self.core.initialized().map(|parameters| (parameters.header_digest, parameters.data_digest))
+    }
+
+    #[inline]
+    fn awaits_data(&self) -> bool {
+        !self.transfers.is_empty() || self.incoming.is_some()
+    }
+
+    #[inline]
+    fn place_data(&mut self, input: &mut &[u8]) {
+        let wanted = self.core.data_wanted().min(input.len());
+        if wanted == 0 {
+            return;
+        }
+        let (chunk, rest) = input.split_at(wanted);
+        if let Some(incoming) = &mut self.incoming {
+            let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
+            let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
+            if let Some(target) = buffer.get_mut(incoming.at..incoming.at + needed) {
+                target.copy_from_slice(&chunk[..needed]);
+            }
+            incoming.at += chunk.len();
+        }
+        self.core.data_received(chunk);
+        *input = rest;
+    }
+
+    fn keep_unparsed(&mut self, bytes: &[u8]) {
+        self.unparsed.extend_from_slice(bytes);
+    }
+
+    fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
+        (std::mem::take(&mut self.unparsed), std::mem::take(&mut self.unparsed_from))
+    }
+
+    fn put_unparsed(&mut self, mut kept: Vec<u8>, left: usize) {
+        self.unparsed_from = if left > 0 { kept.len() - left } else { 0 };
+        if left == 0 {
+            // It keeps its memory: the next turn may need it again.
+            kept.clear();
+        }
+        self.unparsed = kept;
+    }
+
+    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End> {
+        let scratch = within(scratch, limit);
+        let received = self.receive_with(|tcp| tcp.read_scratch(scratch))?;
+        Ok(received.map(|received| Received { in_scratch: 0, ..received }))
+    }
+}
+
+impl Capsules for Tcp {
+    #[inline]
+    fn after_command(&mut self) {
+        if self.inline == InlineState::Unclaimed {
+            self.inline = InlineState::None;
+            self.core.skip_data();
+        }
+    }
+
+    #[inline]
+    fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>> {
+        let InCapsule { bytes, digest_ok: is_intact } = self.core.take_in_capsule(input)?;
+        self.inline = InlineState::None;
+        Some(Inline { bytes, is_intact })
+    }
+}
+
+impl Lender for Tcp {
+    #[inline]
+    fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
+        let (offset, length) = range;
+        let success = self.core.success_allowed(cqe);
+        self.core.send_data_header(cid, 0, length, true, success, self.outbox.arena());
+        if self.core.uses_data_digest() {
+            // The digest is of the bytes as they are now, so those must be sent.
+            let trailer = self.core.trailer(self.outbox.copy_lent(device, offset, length as usize));
+            self.outbox.arena().extend(trailer.iter().flatten());
+        } else {
+            self.outbox.push_lent(device, offset, length as usize);
+        }
+        if !success {
+            self.respond(cqe);
+        }
+    }
+}
+
+impl ErrorQueue for Tcp {
     fn on_sent(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
         self.on_notifications(peer, context)
     }
 
     fn failure(&self) -> Option<End> {
-        let Some(socket) = self.stream.socket().filter(|_| self.outbox.has_zerocopy()) else {
+        let Some(socket) = self.stream.socket().filter(|_| self.sends_without_copy()) else {
             return Some(End::PeerClosed);
         };
         match socket.take_error() {
@@ -468,7 +474,9 @@ impl Transport for Tcp {
             Ok(Some(error)) | Err(error) => Some(End::Socket(error)),
         }
     }
+}
 
+impl ZeroCopy for Tcp {
     fn unacknowledged_since_ms(&self) -> Option<u64> {
         self.pinned_since_ms
     }

@@ -4,31 +4,49 @@
 //! A transport moves bytes. It knows neither the state of its connection nor its share of a turn,
 //! which are the link's, nor what a command means. Methods that queue something for the host may
 //! leave it to [`Transport::flush`], which comes once per turn.
+//!
+//! [`Transport`] is what each of them does. What only some can do is a trait of its own, and
+//! [`AnyTransport`](super::any::AnyTransport) says who has it:
+//!
+//! | | what it is about | who has it |
+//! |---|---|---|
+//! | [`Messages`] | commands and completions are messages | TCP, RDMA, the in-memory transport |
+//! | [`Rings`] | the queues are in the host's memory, and so are the data | vfio-user |
+//! | [`Bytes`] | a stream of bytes, which data and commands share | TCP |
+//! | [`Capsules`] | data that come with their command | TCP, RDMA |
+//! | [`Lender`] | sends the memory of a device as it is | TCP, the in-memory transport, vfio-user |
+//! | [`OwnMemory`] | sends what is copied to memory of its own | RDMA |
+//! | [`ZeroCopy`] | buffers that are still read after they were sent | TCP, where it sends without a copy; RDMA |
+//! | [`ErrorQueue`] | who still reads them tells so as an error of the descriptor | TCP, where it sends without a copy |
+//! | [`Polled`] | it is looked at until it is asked to tell | RDMA, vfio-user |
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Device, Segments};
+use ebof_backend::{Buffer, Device};
 use ebof_fabrics::RingTask;
 use ebof_nvme::{Cid, Cqe, DataPointer, Status};
 use ebof_region::Way;
 use ebof_sockets::Readiness;
-use ebof_verbs::WorkStatus;
 
-use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped, UNSENT_MAX};
+use super::event::{Event, Fetch, Flushed, Inline, Mapping, Opening, Received, Stopped};
+use super::{End, UNSENT_MAX};
+use crate::direct::SharedFunction;
 use crate::ports::peer::Peer;
 use crate::shared::buffer::Pool;
 use crate::shared::reactor_context::ReactorContext;
 
-/// What a device reads or writes of a command's data.
+/// What tells the reactor that a connection has something.
 #[derive(Debug)]
-pub(crate) enum Mapping {
-    /// Data travel through buffers.
-    None,
-    /// The host's memory itself.
-    Mapped(Segments),
-    /// The command's data are nowhere: it ends with this status.
-    Refused(Status),
+pub(crate) enum Notifier<'a> {
+    /// A descriptor, which the reactor waits for.
+    Descriptor(BorrowedFd<'a>),
+    /// Nothing: a simulated connection, which the reactor asks what can be done.
+    Simulated(Readiness),
+    /// A bell, which the other end rings once when it has sent something.
+    Bell,
+    /// A bell, but only after [`Polled::arm`].
+    ArmedBell,
 }
 
 /// One connection's transport.
@@ -38,10 +56,9 @@ pub(crate) enum Mapping {
 /// with the transport (*unparsed*), and nothing more is received meanwhile, unless the transport
 /// says otherwise.
 ///
-/// A stream of bytes is received into the reactor's memory, which is the `input` of
-/// [`poll`](Self::poll) and of the methods beside it. A transport of messages has them in memory of
-/// its own, puts nothing into `scratch`, and is given an empty `input`; what is about bytes has a
-/// default.
+/// A transport of messages has what it received in memory of its own, puts nothing into `scratch`,
+/// and is given an empty `input`. A stream of bytes is received into the reactor's memory
+/// ([`Bytes`]).
 ///
 /// # Queues of messages and queues in memory
 ///
@@ -50,14 +67,14 @@ pub(crate) enum Mapping {
 /// at.
 ///
 /// A connection of TCP, RDMA or the in-memory transport brings whole commands and carries whole
-/// completions: the queue's head travels in them
+/// completions ([`Messages`]): the queue's head travels in them
 /// ([`MessageQueue`](super::message_queue::MessageQueue)), and the number of commands that the host
-/// may send bounds both directions. A transport with queues in memory (vfio-user, PCI) moves heads
-/// and tails by itself:
+/// may send bounds both directions. A transport with queues in memory (vfio-user, PCI; [`Rings`])
+/// moves heads and tails by itself:
 ///
 /// - Its host is attached without a Connect (`Registry::attach`).
 /// - [`receive`](Self::receive) copies the entries between head and tail out of the host's memory
-///   and moves the head; [`is_stalled`](Self::is_stalled) holds while some of them are not taken.
+///   and moves the head; [`unparsed`](Self::unparsed) counts those of them that are not taken.
 /// - [`has_completion_room`](Self::has_completion_room) says whether the Completion Queue can take
 ///   what is outstanding and one more.
 /// - [`flush`](Self::flush) writes as many completions as the Completion Queue has free entries,
@@ -67,45 +84,11 @@ pub(crate) enum Mapping {
 /// - [`Fetch::pointer`] is a list of PRP entries or an SGL in the host's memory; fetching is a copy
 ///   or a mapping, and sending data writes there before the completion is written.
 pub(crate) trait Transport {
-    /// What the reactor waits for; `None` where the other end rings a bell.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-
-    /// What can be done with a simulated connection now; `None` for all others.
-    fn readiness(&self) -> Option<Readiness> {
-        None
-    }
-
-    /// Whether the other end rings a bell, once, when it has sent something.
-    fn rings(&self) -> bool {
-        self.descriptor().is_none() && self.readiness().is_none()
-    }
-
-    /// Whether it is to be looked at in every turn: neither its descriptor nor a bell tells that
-    /// there is something, until [`arm`](Self::arm) asks for that.
-    #[inline]
-    fn is_polled(&self) -> bool {
-        false
-    }
-
-    /// Has its descriptor or bell tell when there is something from now on. `false`: there is
-    /// something already, and it is polled as before.
-    ///
-    /// # Errors
-    /// The connection has failed.
-    fn arm(&mut self) -> Result<bool, End> {
-        Ok(true)
-    }
+    /// What tells that there is something.
+    fn notifier(&self) -> Notifier<'_>;
 
     /// Whether both ends have agreed on how to talk.
     fn is_initialized(&self) -> bool;
-
-    /// Header and data digest that both ends have agreed on, where the transport has any.
-    fn digests(&self) -> Option<(bool, bool)> {
-        None
-    }
-
-    /// The connection is a queue of a controller from now on.
-    fn open(&mut self, opening: &Opening);
 
     /// Takes up to `limit` bytes of what is there: data under way into their buffer where that
     /// pays, the rest into `scratch`. `None`: nothing is there.
@@ -113,20 +96,6 @@ pub(crate) trait Transport {
     /// # Errors
     /// The peer has closed, or the connection has failed.
     fn receive(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
-
-    /// Takes and drops what a peer still sends that was asked to close: nothing of it is in
-    /// `scratch`. `None`: nothing is there. Not called where [`start_closing`](Self::start_closing)
-    /// awaits nothing.
-    ///
-    /// # Errors
-    /// The peer has closed, or the connection has failed.
-    fn discard(&mut self, _limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
-        Ok(None)
-    }
-
-    /// Puts data of the host that are in front of `input` where they belong.
-    #[inline]
-    fn place_data(&mut self, _input: &mut &[u8]) {}
 
     /// Whether the next event may be a command that has come.
     fn is_at_command(&self, input: &[u8]) -> bool;
@@ -138,72 +107,8 @@ pub(crate) trait Transport {
     /// The host broke the transport, or says that we did.
     fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End>;
 
-    /// The last command is dealt with: unused data in its capsule are dropped.
-    #[inline]
-    fn after_command(&mut self) {}
-
-    /// Keeps received bytes that cannot be taken yet.
-    fn keep_unparsed(&mut self, _bytes: &[u8]) {}
-
-    /// The received bytes that were kept, and the offset of the first that has not been parsed. To
-    /// be returned with [`put_unparsed`](Self::put_unparsed).
-    fn take_unparsed(&mut self) -> (Vec<u8>, usize) {
-        (Vec::new(), 0)
-    }
-
-    /// Returns what [`take_unparsed`](Self::take_unparsed) gave: all but the last `left` bytes have
-    /// been parsed.
-    fn put_unparsed(&mut self, _kept: Vec<u8>, _left: usize) {}
-
     /// How much waits for room, in bytes or messages: changes when some of it is taken.
     fn unparsed(&self) -> usize;
-
-    /// Whether something waits for room: then nothing more is received, unless
-    /// [`receives_when_stalled`](Self::receives_when_stalled).
-    fn is_stalled(&self) -> bool;
-
-    /// Whether it receives all the same while commands wait for room, because what it sends and
-    /// fetches is over only when it has received that. It bounds what it keeps.
-    #[inline]
-    fn receives_when_stalled(&self) -> bool {
-        false
-    }
-
-    /// Whether data of the host are awaited that come behind what was received: then everything is
-    /// received and taken on.
-    #[inline]
-    fn awaits_data(&self) -> bool {
-        false
-    }
-
-    /// The data in the capsule of the last command, if all of them have arrived. They are in
-    /// `input`, or in memory of the transport until [`after_command`](Self::after_command).
-    fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
-        None
-    }
-
-    /// The memory of the host that holds a command's `length` bytes of data, for a device to read
-    /// and write there.
-    fn map(&mut self, _pointer: &DataPointer, _length: u32, _way: Way) -> Mapping {
-        Mapping::None
-    }
-
-    /// Whether a command's data can be where its pointer says, as far as that is known before they
-    /// move.
-    ///
-    /// # Errors
-    /// The status of the command.
-    fn check(&mut self, _pointer: &DataPointer, _length: u32, _way: Way) -> Result<(), Status> {
-        Ok(())
-    }
-
-    /// Changes the queues in the host's memory.
-    ///
-    /// # Errors
-    /// The status of the command.
-    fn change_rings(&mut self, _task: &RingTask) -> Result<(), Status> {
-        Err(Status::INTERNAL_ERROR)
-    }
 
     /// Gets data of a command into a buffer: from the host, or from the capsule of the last
     /// command, as its data pointer says. [`Event::Fetched`] follows.
@@ -214,9 +119,6 @@ pub(crate) trait Transport {
 
     /// Gets no more data of the command in `slot`.
     fn stop_fetching(&mut self, cid: Cid, slot: u32) -> Stopped;
-
-    /// A command has ended without a completion, and its entry of the Submission Queue is free.
-    fn withdraw(&mut self);
 
     /// Whether there is room for the completion of another command. Until there is, no command is
     /// taken; those that are under way may complete all the same, and are queued.
@@ -236,31 +138,6 @@ pub(crate) trait Transport {
     /// when they are sent, which may be at once.
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool);
 
-    /// Memory of its own for `length` bytes of data, if it has any to spare. What is put there is
-    /// sent by [`send_own`](Self::send_own), to be called next.
-    #[inline]
-    fn own_memory(&mut self, _length: u32) -> Option<&mut [u8]> {
-        None
-    }
-
-    /// Queues the `length` bytes that are in [`own_memory`](Self::own_memory), and the completion.
-    #[inline]
-    fn send_own(&mut self, _cid: Cid, _length: u32, cqe: &Cqe) {
-        debug_assert!(false, "it has no memory to spare");
-        self.respond(cqe);
-    }
-
-    /// Whether [`lend`](Self::lend) can be used. Otherwise what a device has in memory is read into
-    /// a buffer, as what others have.
-    #[inline]
-    fn lends(&self) -> bool {
-        true
-    }
-
-    /// Queues what `device`, whose bytes are in memory, holds when they are sent, and the
-    /// completion.
-    fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe);
-
     /// Bytes that wait to be sent.
     fn unsent_bytes(&self) -> usize;
 
@@ -274,11 +151,12 @@ pub(crate) trait Transport {
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer));
 
     /// Asks the peer to close the connection, with the reason if the transport can express it. What
-    /// is queued is dropped. Returns whether the peer's own end is to be awaited.
+    /// is queued is dropped. Returns whether the peer's own end is to be awaited, which only
+    /// [`Bytes`] have.
     fn start_closing(&mut self, end: &End, pool: &mut Pool) -> bool;
 
-    /// Breaks the connection off. What is queued is dropped; [`settle`](Self::settle) reports
-    /// buffers that are still read.
+    /// Breaks the connection off. What is queued is dropped; [`ZeroCopy::settle`] reports buffers
+    /// that are still read.
     fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
 
     /// Whether the peer has closed its end or is gone, also where what it sent before is still to
@@ -287,46 +165,144 @@ pub(crate) trait Transport {
 
     /// Releases memory that a burst left behind; buffers go to `pool`.
     fn shrink(&mut self, pool: &mut Pool);
+}
 
-    /// Whether errors of the descriptor also tell which buffers were sent.
-    fn reports_sent_by_errors(&self) -> bool {
-        false
-    }
+/// Commands and completions are messages: the target has no rings, and completions tell the host
+/// which of its entries are free.
+pub(crate) trait Messages {
+    /// The connection is a queue of a controller from now on.
+    fn open(&mut self, opening: &Opening);
 
+    /// A command has ended without a completion, and its entry of the Submission Queue is free.
+    fn withdraw(&mut self);
+}
+
+/// The queues are in the memory of a host that is attached directly, and so are the data.
+pub(crate) trait Rings {
+    /// The function whose queue it is.
+    fn function(&self) -> &SharedFunction;
+
+    /// Whether the function has something to tell its host.
+    fn has_news(&self) -> bool;
+
+    /// The memory of the host that holds a command's `length` bytes of data, for a device to read
+    /// and write there.
+    fn map(&self, pointer: &DataPointer, length: u32, way: Way) -> Mapping;
+
+    /// Whether a command's data can be where its pointer says, as far as that is known before they
+    /// move.
+    ///
+    /// # Errors
+    /// The status of the command.
+    fn check(&self, pointer: &DataPointer, length: u32, way: Way) -> Result<(), Status>;
+
+    /// Changes the queues in the host's memory.
+    ///
+    /// # Errors
+    /// The status of the command.
+    fn change(&self, task: &RingTask) -> Result<(), Status>;
+}
+
+/// A stream of bytes. It is received into the reactor's memory, which is the `input` of
+/// [`Transport::poll`]; the data of one command stand in front of the next command.
+pub(crate) trait Bytes {
+    /// Header and data digest that both ends have agreed on.
+    fn digests(&self) -> Option<(bool, bool)>;
+
+    /// Puts data of the host that are in front of `input` where they belong.
+    fn place_data(&mut self, input: &mut &[u8]);
+
+    /// Whether data of the host are awaited that come behind what was received: then everything is
+    /// received and taken on.
+    fn awaits_data(&self) -> bool;
+
+    /// Keeps received bytes that cannot be taken yet.
+    fn keep_unparsed(&mut self, bytes: &[u8]);
+
+    /// The received bytes that were kept, and the offset of the first that has not been parsed. To
+    /// be returned with [`put_unparsed`](Self::put_unparsed).
+    fn take_unparsed(&mut self) -> (Vec<u8>, usize);
+
+    /// Returns what [`take_unparsed`](Self::take_unparsed) gave: all but the last `left` bytes have
+    /// been parsed.
+    fn put_unparsed(&mut self, kept: Vec<u8>, left: usize);
+
+    /// Takes and drops what a peer still sends that was asked to close: nothing of it is in
+    /// `scratch`. `None`: nothing is there.
+    ///
+    /// # Errors
+    /// The peer has closed, or the connection has failed.
+    fn discard(&mut self, limit: usize, scratch: &mut [u8]) -> Result<Option<Received>, End>;
+}
+
+/// Data come with their command, in its capsule.
+pub(crate) trait Capsules {
+    /// The data in the capsule of the last command, if all of them have arrived. They are in
+    /// `input`, or in memory of the transport until [`after_command`](Self::after_command).
+    fn take_inline<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<Inline<'s>>;
+
+    /// The last command is dealt with: unused data in its capsule are dropped.
+    fn after_command(&mut self);
+}
+
+/// Sends the memory of a device as it is when it is sent. Where there is none, what a device has in
+/// memory is read into [`OwnMemory`] or a buffer.
+pub(crate) trait Lender {
+    /// Queues what `device`, whose bytes are in memory, holds when they are sent, and the
+    /// completion.
+    fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe);
+}
+
+/// Has memory of its own for data to the host.
+pub(crate) trait OwnMemory {
+    /// Memory for `length` bytes of data, if there is any to spare. What is put there is sent by
+    /// [`send_own`](Self::send_own), to be called next.
+    fn own_memory(&mut self, length: u32) -> Option<&mut [u8]>;
+
+    /// Queues the `length` bytes that are in [`own_memory`](Self::own_memory), and the completion.
+    fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe);
+}
+
+/// What was sent without a copy is read in our buffers until the peer has acknowledged it: by the
+/// kernel, the network card or an adapter.
+pub(crate) trait ZeroCopy {
+    /// Since when the peer has acknowledged nothing of what was sent, milliseconds, where that is
+    /// another thing than a connection that takes no more.
+    fn unacknowledged_since_ms(&self) -> Option<u64>;
+
+    /// Asks whether a peer that seems to acknowledge nothing does so.
+    fn look_at_stall(&mut self, now_ms: u64);
+
+    /// Looks again at what is read of a connection that was broken off.
+    fn settle(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
+
+    /// When to look again at that, milliseconds; `None` when nothing is.
+    fn settle_ms(&self) -> Option<u64>;
+}
+
+/// Errors of the descriptor also tell which buffers were sent.
+pub(crate) trait ErrorQueue {
     /// Takes notifications about buffers that were sent without a copy. Returns whether there were
     /// any.
     ///
     /// # Errors
     /// It cannot be read.
-    fn on_sent(&mut self, _peer: &Peer, _turn: &mut ReactorContext<'_>) -> Result<bool, End> {
-        Ok(false)
-    }
+    fn on_sent(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End>;
 
     /// What an error of the descriptor means; `None` when it was no failure.
-    fn failure(&self) -> Option<End> {
-        Some(End::PeerClosed)
-    }
+    fn failure(&self) -> Option<End>;
+}
 
-    /// Since when the peer has acknowledged nothing of what was sent, milliseconds, where that is
-    /// another thing than a connection that takes no more.
-    fn unacknowledged_since_ms(&self) -> Option<u64> {
-        None
-    }
+/// Neither a descriptor nor a bell tells that there is something, until [`arm`](Self::arm) asks for
+/// that.
+pub(crate) trait Polled {
+    /// Whether it is to be looked at in every turn now.
+    fn is_polled(&self) -> bool;
 
-    /// What the adapter has said when it gave up the connection, which is kept until the host comes
-    /// back or is given up.
-    fn loss(&self) -> Option<WorkStatus> {
-        None
-    }
-
-    /// Asks whether a peer that seems to acknowledge nothing does so.
-    fn look_at_stall(&mut self, _now_ms: u64) {}
-
-    /// Looks again at what is read of a connection that was broken off.
-    fn settle(&mut self, _peer: &Peer, _turn: &mut ReactorContext<'_>) {}
-
-    /// When to look again at that, milliseconds; `None` when nothing is.
-    fn settle_ms(&self) -> Option<u64> {
-        None
-    }
+    /// Has its descriptor or bell tell when there is something from now on. `false`: there is
+    /// something already, and it is polled as before.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    fn arm(&mut self) -> Result<bool, End>;
 }

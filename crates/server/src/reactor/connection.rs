@@ -12,7 +12,7 @@ use ebof_tcp::FatalStatus;
 
 use crate::commands::Commands;
 use crate::commands::command::{AbortRequest, Origin};
-use crate::link::{End, Event, Flushed, Link, READ_BUDGET, State};
+use crate::link::{Bytes as _, End, Event, Flushed, Link, READ_BUDGET, Rings as _, State};
 use crate::observe::host_labels::OTHERS;
 use crate::observe::log_limit::Kind;
 use crate::observe::troubles::Trouble;
@@ -60,12 +60,14 @@ impl Connection {
             taken += received.total;
             let input = &scratch[..received.in_scratch];
             let left = self.feed(input, context)?;
-            self.link.keep_unparsed(&input[input.len() - left..]);
+            if let Some(bytes) = self.link.bytes() {
+                bytes.keep_unparsed(&input[input.len() - left..]);
+            }
             if received.total < received.room {
                 break;
             }
         }
-        self.is_unread = !self.link.has_share() && self.link.rings();
+        self.is_unread = !self.link.has_share() && self.link.rings_bell();
         Ok(taken)
     }
 
@@ -74,11 +76,13 @@ impl Connection {
         self.link.take_share(context);
         self.commands.resume(&mut self.link, context);
         if self.link.is_stalled() {
-            let (kept, from) = self.link.take_unparsed();
+            let (kept, from) = self.link.bytes().map(|bytes| bytes.take_unparsed()).unwrap_or_default();
             let left = self.feed(&kept[from..], context)?;
-            self.link.put_unparsed(kept, left);
+            if let Some(bytes) = self.link.bytes() {
+                bytes.put_unparsed(kept, left);
+            }
             // A bell that rang meanwhile was ignored.
-            self.is_unread = self.link.rings();
+            self.is_unread = self.link.rings_bell();
         }
         if self.is_unread {
             self.on_readable(context)?;
@@ -90,7 +94,9 @@ impl Connection {
     fn feed(&mut self, mut input: &[u8], context: &mut ReactorContext<'_>) -> Result<usize, End> {
         let Self { link, commands, .. } = self;
         while link.is_taking() {
-            link.place_data(&mut input);
+            if let Some(bytes) = link.bytes() {
+                bytes.place_data(&mut input);
+            }
             if link.is_at_command(input) && !commands.can_take(link, context) {
                 return Ok(input.len());
             }
@@ -243,11 +249,9 @@ impl Connection {
     /// something, the queue has ended, or there is something to tell the host.
     #[inline]
     pub(crate) fn concerns_function(&self, state_before: State) -> bool {
-        self.link.is_ring()
-            && (self.commands.queue.is_admin()
-                || self.link.state != state_before
-                || self.is_finished()
-                || self.link.has_news())
+        self.link.rings().is_some_and(|rings| {
+            self.commands.queue.is_admin() || self.link.state != state_before || self.is_finished() || rings.has_news()
+        })
     }
 
     /// Whether what is left of the connection can be dropped.

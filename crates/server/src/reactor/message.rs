@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use super::{Reactor, end_connection};
 use crate::commands::command::AbortRequest;
 use crate::drives::drain::DrainToken;
-use crate::link::{AnyTransport, End, InMemory, Link, Loopback, Rdma, State, Tcp};
+use crate::link::{AnyTransport, End, InMemory, Link, Loopback, Notifier, Rdma, State, Tcp};
 use crate::observe::log_limit::Kind;
 use crate::ports::port::PortState;
 use crate::reactor::connection::Connection;
@@ -279,7 +279,7 @@ impl Reactor {
             return;
         }
         tracing::debug!(peer = %address, local = link.peer().local(), reactor = self.index, "connection accepted");
-        let is_told = link.descriptor().is_some() && !link.is_polled();
+        let is_told = matches!(link.notifier(), Notifier::Descriptor(_)) && !link.is_polled();
         let mut connection = Connection::new(handle, link);
         connection.armed_ms = Some(deadline_ms);
         self.connections[index as usize] = Some(Box::new(connection));

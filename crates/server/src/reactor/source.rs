@@ -9,7 +9,7 @@ use ebof_backend::Io;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::direct::DirectClient;
-use crate::link::{Link, State};
+use crate::link::{Link, Notifier, State};
 use crate::reactor::connection::Connection;
 use crate::shared::handle::index_of;
 use crate::shared::mailbox::Mailbox;
@@ -42,7 +42,7 @@ impl Source {
     /// From now on reports when there is something to receive on `link`, for the connection at
     /// `index`. One without a descriptor rings a bell, or is looked at.
     pub(super) fn add(&self, link: &Link, index: u32) -> io::Result<()> {
-        if let (Self::Epoll(epoll), Some(descriptor)) = (self, link.descriptor()) {
+        if let (Self::Epoll(epoll), Notifier::Descriptor(descriptor)) = (self, link.notifier()) {
             epoll::add(epoll, descriptor, epoll::EventData::new_u64(u64::from(index)), epoll::EventFlags::IN)?;
         }
         Ok(())
@@ -80,7 +80,9 @@ impl Source {
 
     /// Sets the events that are of interest now, see [`interest`].
     pub(super) fn watch(&self, connection: &Connection) -> io::Result<()> {
-        let (Self::Epoll(epoll), Some(descriptor)) = (self, connection.link.descriptor()) else { return Ok(()) };
+        let (Self::Epoll(epoll), Notifier::Descriptor(descriptor)) = (self, connection.link.notifier()) else {
+            return Ok(());
+        };
         let Some(flags) = interest(&connection.link) else {
             // Its end would be reported again and again. It may be out of the set already.
             let _ = epoll::delete(epoll, descriptor);
@@ -126,7 +128,7 @@ fn interest(link: &Link) -> Option<epoll::EventFlags> {
 /// What is ready of a simulated connection and of interest.
 pub(super) fn simulated_event(connection: &Connection) -> Option<epoll::Event> {
     let link = &connection.link;
-    let readiness = link.readiness()?;
+    let Notifier::Simulated(readiness) = link.notifier() else { return None };
     let interest = interest(link)?;
     let mut flags = epoll::EventFlags::empty();
     flags.set(epoll::EventFlags::IN, readiness.readable && interest.contains(epoll::EventFlags::IN));

@@ -13,6 +13,7 @@ use socket2::Socket;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Rig;
+use crate::link::Notifier;
 
 /// Entries of the I/O queues, and
 const ENTRIES: u32 = 128;
@@ -187,7 +188,8 @@ impl Host {
     /// Bytes that the reactor has received from this host and sent to it.
     pub(super) fn moved(&self, rig: &Rig) -> u64 {
         let theirs = rig.reactor.connections[self.index].as_ref().expect("still connected");
-        let unread = rustix::io::ioctl_fionread(theirs.link.descriptor().unwrap()).unwrap();
+        let Notifier::Descriptor(socket) = theirs.link.notifier() else { panic!("a socket is expected") };
+        let unread = rustix::io::ioctl_fionread(socket).unwrap();
         self.count.bytes + rustix::io::ioctl_fionread(&self.socket).unwrap() - unread
     }
 
