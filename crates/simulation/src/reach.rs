@@ -70,7 +70,7 @@ impl Reach {
             state.arriving.push(theirs);
             state.streams.retain(|stream| !stream.is_over());
             state.streams.push(watch);
-            io::Result::Ok(Stream::Simulated(Box::new(ours)))
+            io::Result::Ok(Stream::simulated(Box::new(ours)))
         })
     }
 

@@ -3,13 +3,14 @@
 //! Owns their order, and reports which one was refused. Options of all sockets, and the names in
 //! messages, are up to the caller.
 //!
-//! Also the [`Stream`] that both ends send and receive on: a socket, or a simulated one.
+//! Also the [`Stream`] that both ends send and receive on: a socket, or a simulated one. It is the
+//! only door to the bytes of a connection.
 
 #![forbid(unsafe_code)]
 
 mod stream;
 
-pub use stream::{Readiness, SimulatedStream, Stream};
+pub use stream::{Readiness, SimulatedStream, Stream, Wire};
 
 use std::io;
 use std::net::IpAddr;

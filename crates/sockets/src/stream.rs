@@ -1,11 +1,19 @@
 //! The byte stream of a TCP connection: a socket, or a simulated one.
+//!
+//! It is the only door to the bytes of a connection. Who takes or sends them beside it, or has the
+//! kernel do that later (sending without a copy, splicing), asks it for [`Wire`]. What goes through
+//! [`Stream::send`] and [`Stream::receive_parts`] by reference (lent memory of a device, data
+//! received into their buffer) needs no leave. A descriptor to wait for is given out always.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use socket2::SockRef;
 
 /// One end of a simulated connection. No method blocks: an operation that is not possible now fails
 /// with [`io::ErrorKind::WouldBlock`], and [`SimulatedStream::readiness`] says when to retry.
@@ -41,36 +49,84 @@ pub struct Readiness {
 }
 
 /// A stream without blocking.
-pub enum Stream {
+pub struct Stream(Kind);
+
+enum Kind {
     /// The system's; set not to block by who made it.
     Socket(TcpStream),
     /// One of a simulation.
     Simulated(Box<dyn SimulatedStream>),
 }
 
+/// The socket of a stream whose bytes are those on the wire: the leave to go past the stream. A
+/// stream that changes bytes on their way has none to give.
+#[derive(Clone, Copy, Debug)]
+pub struct Wire<'a>(&'a TcpStream);
+
+impl AsFd for Wire<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Stream {
-    /// The socket, where it is one.
+    /// One end of a simulated connection.
     #[must_use]
-    pub fn socket(&self) -> Option<&TcpStream> {
-        match self {
-            Self::Socket(socket) => Some(socket),
-            Self::Simulated(_) => None,
+    pub fn simulated(stream: Box<dyn SimulatedStream>) -> Self {
+        Self(Kind::Simulated(stream))
+    }
+
+    /// The leave to take and send bytes beside the stream, where they are the wire's.
+    #[must_use]
+    pub fn wire(&self) -> Option<Wire<'_>> {
+        match &self.0 {
+            Kind::Socket(socket) => Some(Wire(socket)),
+            Kind::Simulated(_) => None,
         }
     }
 
-    /// Its descriptor, where it has one.
+    /// The descriptor to wait for, where it has one. It is for nothing else.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.socket().map(AsFd::as_fd)
+        match &self.0 {
+            Kind::Socket(socket) => Some(socket.as_fd()),
+            Kind::Simulated(_) => None,
+        }
     }
 
     /// What can be done with a simulated stream; `None` for a socket, which the system is asked
     /// about.
     #[must_use]
     pub fn readiness(&self) -> Option<Readiness> {
-        match self {
-            Self::Socket(_) => None,
-            Self::Simulated(stream) => Some(stream.readiness()),
+        match &self.0 {
+            Kind::Socket(_) => None,
+            Kind::Simulated(stream) => Some(stream.readiness()),
+        }
+    }
+
+    /// Whether the peer has closed its end, or broken the connection off, also where what it sent
+    /// before is still to be read.
+    #[must_use]
+    pub fn peer_is_gone(&self) -> bool {
+        match &self.0 {
+            Kind::Socket(socket) => {
+                let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                let has_events = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
+                has_events && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
+            }
+            Kind::Simulated(stream) => stream.readiness().closed,
+        }
+    }
+
+    /// The error that the system has noted of a socket, once.
+    ///
+    /// # Errors
+    /// It cannot be asked for.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match &self.0 {
+            Kind::Socket(socket) => socket.take_error(),
+            Kind::Simulated(_) => Ok(None),
         }
     }
 
@@ -80,9 +136,9 @@ impl Stream {
     /// Nothing is there, or the connection is broken.
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Socket(socket) => socket.read(buffer),
-            Self::Simulated(stream) => stream.receive(&mut [IoSliceMut::new(buffer)]),
+        match &mut self.0 {
+            Kind::Socket(socket) => socket.read(buffer),
+            Kind::Simulated(stream) => stream.receive(&mut [IoSliceMut::new(buffer)]),
         }
     }
 
@@ -91,9 +147,9 @@ impl Stream {
     /// # Errors
     /// Nothing is there, or the connection is broken.
     pub fn receive_parts(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Socket(socket) => socket.read_vectored(parts),
-            Self::Simulated(stream) => stream.receive(parts),
+        match &mut self.0 {
+            Kind::Socket(socket) => socket.read_vectored(parts),
+            Kind::Simulated(stream) => stream.receive(parts),
         }
     }
 
@@ -104,37 +160,73 @@ impl Stream {
     /// There is no room, or the connection is broken.
     #[inline]
     pub fn send(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        match self {
-            Self::Socket(socket) => {
-                let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-                flags.set(SendFlags::MORE, more);
-                Ok(sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)?)
-            }
-            Self::Simulated(stream) => stream.send(parts),
+        match &mut self.0 {
+            Kind::Socket(socket) => Ok(send(socket, parts, more, SendFlags::empty())?),
+            Kind::Simulated(stream) => stream.send(parts),
+        }
+    }
+
+    /// As [`Stream::send`], without a copy: what is sent is read until the kernel has notified
+    /// whoever sent it. [`ebof_pinned::enable`] was called for the socket. `None`: there is no leave
+    /// for that ([`Stream::wire`]), or the kernel has no room to remember the pages.
+    ///
+    /// # Errors
+    /// There is no room, or the connection is broken.
+    pub fn send_pinned(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<Option<usize>> {
+        let Some(Wire(socket)) = self.wire() else { return Ok(None) };
+        match send(socket, parts, more, ebof_pinned::FLAG) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Errno::NOBUFS) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Ends the stream, in one direction or both.
     pub fn shutdown(&mut self, how: Shutdown) {
-        match self {
+        match &mut self.0 {
             // Fails when the peer is gone already.
-            Self::Socket(socket) => _ = socket.shutdown(how),
-            Self::Simulated(stream) => stream.shutdown(how),
+            Kind::Socket(socket) => _ = socket.shutdown(how),
+            Kind::Simulated(stream) => stream.shutdown(how),
+        }
+    }
+
+    /// The peer is to have everything that was sent, also where a socket was set to break the
+    /// connection off when it is closed.
+    pub fn allow_graceful_close(&mut self) {
+        match &mut self.0 {
+            // Fails when the peer is gone already.
+            Kind::Socket(socket) => _ = SockRef::from(&*socket).set_linger(None),
+            Kind::Simulated(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Closes it: a socket as it is set to.
+    pub fn close(self) {
+        match self.0 {
+            Kind::Socket(_) => {}
+            Kind::Simulated(mut stream) => stream.shutdown(Shutdown::Both),
         }
     }
 }
 
+#[inline]
+fn send(socket: &TcpStream, parts: &[IoSlice<'_>], more: bool, extra: SendFlags) -> rustix::io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | extra;
+    flags.set(SendFlags::MORE, more);
+    sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)
+}
+
 impl From<TcpStream> for Stream {
     fn from(socket: TcpStream) -> Self {
-        Self::Socket(socket)
+        Self(Kind::Socket(socket))
     }
 }
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(socket) => socket.fmt(f),
-            Self::Simulated(_) => f.write_str("Simulated"),
+        match &self.0 {
+            Kind::Socket(socket) => socket.fmt(f),
+            Kind::Simulated(_) => f.write_str("Simulated"),
         }
     }
 }
@@ -182,10 +274,40 @@ mod tests {
         assert_eq!(receiver.receive(&mut second).unwrap(), 0);
         assert!(sender.descriptor().is_some() && sender.readiness().is_none());
 
-        let mut simulated = Stream::Simulated(Box::<Echo>::default());
+        let mut simulated = Stream::simulated(Box::<Echo>::default());
         assert_eq!(simulated.send(&parts, false).unwrap(), 3);
         assert!(simulated.readiness().unwrap().readable && simulated.descriptor().is_none());
         assert_eq!(simulated.receive(&mut second).unwrap(), 3);
         assert_eq!(&second[..3], b"abc");
+    }
+
+    #[test]
+    fn a_socket_is_sent_to_without_a_copy_and_no_other_stream_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        ebof_pinned::enable(&socket).unwrap();
+        let mut stream = Stream::from(socket);
+        let parts = [IoSlice::new(b"abcd")];
+        assert!(stream.wire().is_some());
+        assert_eq!(stream.send_pinned(&parts, false).unwrap(), Some(4));
+
+        let mut simulated = Stream::simulated(Box::<Echo>::default());
+        assert!(simulated.wire().is_none());
+        assert_eq!(simulated.send_pinned(&parts, false).unwrap(), None);
+        assert!(!simulated.readiness().unwrap().readable, "nothing of it was sent");
+    }
+
+    #[test]
+    fn the_end_of_a_connection_is_detected_before_its_data_are_read() {
+        use std::io::Write;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = Stream::from(listener.accept().unwrap().0);
+        client.write_all(&[7; 4096]).unwrap();
+        assert!(!stream.peer_is_gone());
+        drop(client);
+        let mut fds = [PollFd::from_borrowed_fd(stream.descriptor().unwrap(), PollFlags::RDHUP)];
+        poll(&mut fds, None).unwrap();
+        assert!(stream.peer_is_gone());
     }
 }

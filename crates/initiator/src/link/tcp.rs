@@ -13,7 +13,6 @@ mod zerocopy;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::Shutdown;
 use std::sync::Arc;
 
 use ebof_nvme::Sqe;
@@ -479,11 +478,7 @@ impl Transport for Tcp {
     }
 
     fn allow_graceful_close(&mut self) {
-        match self.stream.socket() {
-            // Only TCP sockets are reset; other streams are shut down.
-            Some(socket) => _ = socket2::SockRef::from(socket).set_linger(None),
-            None => self.stream.shutdown(Shutdown::Write),
-        }
+        self.stream.allow_graceful_close();
     }
 
     fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
@@ -492,10 +487,7 @@ impl Transport for Tcp {
 
     fn close<B>(mut self, slots: &mut Slots<B>) {
         self.drain_zerocopy(slots);
-        if self.stream.socket().is_none() {
-            // Sockets are closed when dropped.
-            self.stream.shutdown(Shutdown::Both);
-        }
+        self.stream.close();
     }
 }
 

@@ -72,7 +72,7 @@ fn options(peer: &Peer) -> (Options, Arc<AtomicBool>) {
         }
         let stream = TcpStream::connect(address)?;
         stream.set_nonblocking(true)?;
-        Ok(Stream::Simulated(Box::new(Wire(stream))))
+        Ok(Stream::simulated(Box::new(Wire(stream))))
     }));
     (options, refuses)
 }
@@ -94,7 +94,7 @@ fn finish<T>(sequence: &mut stepped::Sequence<T>, mut meanwhile: impl FnMut()) -
 fn a_silent_target_times_out_by_the_simulated_clock() {
     let peer = Peer::new();
     let (mut options, _) = options(&peer);
-    options.transport = Transport::Streams(Dialer::new(|| Ok(Stream::Simulated(Box::new(Silence)))));
+    options.transport = Transport::Streams(Dialer::new(|| Ok(Stream::simulated(Box::new(Silence)))));
     let mut connecting = stepped::connect(&options);
     for _ in 0..100 {
         assert!(connecting.step().is_none());

@@ -139,7 +139,7 @@ impl SteppedTarget {
         let address = PeerAddress::Network { remote, local: port.address };
         let waiting = admission::room_for(shared, address, &port).map_err(|admission::NoRoom| ConnectError::TooMany)?;
         let reactor = shared.next_reactor();
-        let incoming = Incoming::Tcp(Stream::Simulated(stream));
+        let incoming = Incoming::Tcp(Stream::simulated(stream));
         admission::hand_over(shared, reactor, incoming, Peer { port, address }, waiting);
         Ok(())
     }

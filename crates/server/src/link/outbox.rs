@@ -13,7 +13,6 @@ use arrayvec::ArrayVec;
 use ebof_backend::{Buffer, Device, Lent, PAGE_BYTES};
 use ebof_pinned::Collected;
 use ebof_sockets::Stream;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::Flushed;
 use super::zerocopy::Zerocopy;
@@ -188,30 +187,23 @@ impl Outbox {
         }
     }
 
-    /// One send of the payload in front, without a copy; with one where the kernel has no room to
-    /// remember its pages. Gives as [`Outbox::send_some`] does.
+    /// One send of the payload in front, without a copy; with one where the stream gives no leave,
+    /// or the kernel has no room to remember its pages. Gives as [`Outbox::send_some`] does.
     fn send_pinned(&mut self, stream: &mut Stream) -> io::Result<(usize, usize)> {
-        let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy), Some(socket)) =
-            (self.segments.front(), &mut self.zerocopy, stream.socket())
+        let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy)) =
+            (self.segments.front(), &mut self.zerocopy)
         else {
             return Ok((0, 0));
         };
         let payload = [IoSlice::new(&buffer.as_slice()[*start..*end])];
-        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        flags.set(SendFlags::MORE, end - start < self.bytes);
-        let mut control = SendAncillaryBuffer::default();
-        match sendmsg(socket, &payload, &mut control, flags | ebof_pinned::FLAG) {
-            Ok(sent) => {
-                zerocopy.pinned.note_send();
-                zerocopy.fresh.sends += 1;
-                Ok((sent, 0))
-            }
-            Err(rustix::io::Errno::NOBUFS) => {
-                zerocopy.fresh.refused += 1;
-                Ok((sendmsg(socket, &payload, &mut control, flags)?, 0))
-            }
-            Err(error) => Err(error.into()),
-        }
+        let more = end - start < self.bytes;
+        let Some(sent) = stream.send_pinned(&payload, more)? else {
+            zerocopy.fresh.refused += 1;
+            return Ok((stream.send(&payload, more)?, 0));
+        };
+        zerocopy.pinned.note_send();
+        zerocopy.fresh.sends += 1;
+        Ok((sent, 0))
     }
 
     /// One send of the first `count` segments, of `share` bytes and what completes an element.

@@ -7,6 +7,8 @@ use std::io::{self, IoSliceMut};
 use std::net::Shutdown;
 #[cfg(test)]
 use std::net::TcpStream;
+#[cfg(test)]
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
@@ -21,7 +23,6 @@ use super::zerocopy::AwaitingRelease;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::ports::peer::Peer;
 use crate::ports::port::PortState;
-use crate::ports::sockets;
 use crate::shared::buffer::Pool;
 use crate::shared::reactor_context::ReactorContext;
 
@@ -89,7 +90,7 @@ impl Tcp {
     /// the kernel has copied `copied_max` times in a row all the same.
     pub(crate) fn new(stream: Stream, port: &PortState, copied_max: u32) -> Self {
         let mut outbox = Outbox::default();
-        if let Some(least) = port.config.zerocopy_send_bytes.filter(|_| stream.socket().is_some()) {
+        if let Some(least) = port.config.zerocopy_send_bytes.filter(|_| stream.wire().is_some()) {
             outbox.pin_from(least, copied_max);
         }
         Self {
@@ -343,10 +344,7 @@ impl Transport for Tcp {
     }
 
     fn peer_is_gone(&mut self) -> bool {
-        match &self.stream {
-            Stream::Socket(socket) => sockets::peer_is_gone(socket),
-            Stream::Simulated(stream) => stream.readiness().closed,
-        }
+        self.stream.peer_is_gone()
     }
 
     fn shrink(&mut self, _pool: &mut Pool) {
@@ -466,10 +464,7 @@ impl ErrorQueue for Tcp {
     }
 
     fn failure(&self) -> Option<End> {
-        let Some(socket) = self.stream.socket().filter(|_| self.sends_without_copy()) else {
-            return Some(End::PeerClosed);
-        };
-        match socket.take_error() {
+        match self.stream.take_error() {
             Ok(None) => None,
             Ok(Some(error)) | Err(error) => Some(End::Socket(error)),
         }
@@ -504,6 +499,7 @@ impl Tcp {
     /// Ends as if a network card still read its buffers. Gives the socket.
     pub(crate) fn settle_from(&mut self, settling: AwaitingRelease) -> TcpStream {
         self.settling = Some(settling);
-        self.stream.socket().and_then(|socket| socket.try_clone().ok()).expect("it has a socket")
+        let wire = self.stream.wire().expect("it is a socket");
+        wire.as_fd().try_clone_to_owned().expect("there are descriptors left").into()
     }
 }

@@ -53,8 +53,8 @@ impl Tcp {
     /// # Errors
     /// The socket's error queue cannot be read.
     pub(super) fn on_notifications(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
-        let Some(socket) = self.stream.socket() else { return Ok(false) };
-        let collected = self.outbox.collect(socket, context.pool)?;
+        let Some(wire) = self.stream.wire() else { return Ok(false) };
+        let collected = self.outbox.collect(&wire, context.pool)?;
         if collected.sends == 0 {
             return Ok(false);
         }
@@ -84,8 +84,8 @@ impl Tcp {
     pub(super) fn look_at_acknowledged(&mut self, now_ms: u64) {
         let stalled = self.pinned_since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
         if stalled
-            && let Some(socket) = self.stream.socket()
-            && let Ok(acknowledged) = ebof_pinned::acknowledged(socket)
+            && let Some(wire) = self.stream.wire()
+            && let Ok(acknowledged) = ebof_pinned::acknowledged(&wire)
             && acknowledged != std::mem::replace(&mut self.acknowledged, acknowledged)
         {
             self.pinned_since_ms = Some(now_ms);
@@ -100,8 +100,8 @@ impl Tcp {
         if self.on_notifications(peer, context).is_ok() && !self.outbox.is_pinning() {
             return;
         }
-        if let Some(socket) = self.stream.socket() {
-            ebof_pinned::abort(socket);
+        if let Some(wire) = self.stream.wire() {
+            ebof_pinned::abort(&wire);
         }
         self.settling = Some(AwaitingRelease::from(context.now_ms));
         self.settle_pinned(peer, context);

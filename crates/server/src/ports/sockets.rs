@@ -12,7 +12,6 @@ use ebof_manage::listen::Transport;
 use ebof_sockets::{Refused, SocketOptions, unpace_loopback};
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{SockRef, TcpKeepalive};
 
 /// A silent peer is probed after this time, then every tenth of it, and given up after three
@@ -82,15 +81,6 @@ pub(crate) fn incoming_queue(socket: &TcpStream) -> Option<u32> {
     getsockopt(socket, IncomingNapiId).ok().filter(|&id| id != 0)
 }
 
-/// Whether the peer has closed its end, or broken the connection off, also where what it sent
-/// before is still to be read.
-pub(crate) fn peer_is_gone(socket: &TcpStream) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let has_events = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
-    has_events && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
-}
-
 sockopt_impl!(
     /// Where the last packet came from.
     IncomingNapiId,
@@ -120,20 +110,6 @@ mod tests {
         assert_eq!((accepted.tos_v4().unwrap(), accepted.priority().unwrap()), (0x10, 4));
         assert_eq!(incoming_queue(&client), None, "loopback has no queues");
         assert!(!groups(&port));
-    }
-
-    #[test]
-    fn the_end_of_a_connection_is_detected_before_its_data_are_read() {
-        use std::io::Write;
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (socket, _) = listener.accept().unwrap();
-        client.write_all(&[7; 4096]).unwrap();
-        assert!(!peer_is_gone(&socket));
-        drop(client);
-        let mut fds = [PollFd::new(&socket, PollFlags::RDHUP)];
-        poll(&mut fds, None).unwrap();
-        assert!(peer_is_gone(&socket));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! A host and a target in one thread and in virtual time, over simulated streams and over loopback:
 //! nothing calls the kernel, and two runs are the same.
 
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 use ebof_initiator::{Controller, Data, Dialer, Options, State, Transport, stepped};
+use ebof_manage::Config;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nqn, Nsid};
 use ebof_server::SteppedTarget;
-use ebof_sockets::Stream;
+use ebof_sockets::{Readiness, SimulatedStream, Stream};
 
 use crate::config::{NQN, one_subsystem};
 use crate::stepped::{End, Shelf, environment, remote, settle, start, streams};
@@ -22,15 +25,19 @@ struct World {
     clock: Clock,
     port: String,
     /// The target's ends of streams that the host has connected.
-    dialled: Arc<Mutex<Vec<End>>>,
+    dialled: Arc<Mutex<Vec<Box<dyn SimulatedStream>>>>,
     admin_queue: Option<stepped::AdminQueue>,
 }
 
 impl World {
     fn new() -> Self {
+        Self::serving(one_subsystem(["disk:16M"]))
+    }
+
+    fn serving(config: Config) -> Self {
         let environment = environment(3, &Arc::new(Shelf::default()));
         let clock = environment.clock.clone();
-        let target = start(one_subsystem(["disk:16M"]), environment);
+        let target = start(config, environment);
         let port = target.target().addresses()[0].0.clone();
         Self { target, clock, port, dialled: Arc::default(), admin_queue: None }
     }
@@ -42,8 +49,8 @@ impl World {
             let dialled = Arc::clone(&self.dialled);
             options.transport = Transport::Streams(Dialer::new(move || {
                 let (ours, theirs) = streams();
-                dialled.lock().unwrap().push(theirs);
-                Ok(Stream::Simulated(Box::new(ours)))
+                dialled.lock().unwrap().push(Box::new(theirs));
+                Ok(Stream::simulated(Box::new(ours)))
             }));
         }
         options.clock = self.clock.clone();
@@ -54,7 +61,7 @@ impl World {
     /// Steps until everything waits for `due`, then advances time.
     fn step(&mut self, due: Option<Instant>) {
         for theirs in self.dialled.lock().unwrap().drain(..) {
-            self.target.connect(&self.port, remote(), Box::new(theirs)).unwrap();
+            self.target.connect(&self.port, remote(), theirs).unwrap();
         }
         settle(&mut self.target, &self.clock);
         let admin_due = self.admin_queue.as_mut().and_then(|queue| {
@@ -176,4 +183,53 @@ fn a_namespace_is_used_without_a_thread_over_every_link() {
     for loopback in [false, true] {
         assert_eq!(use_namespace(loopback), use_namespace(loopback), "two runs differ");
     }
+}
+
+/// Changes every byte on its way, so that nothing may pass it: not what is sent without a copy, nor
+/// what goes straight into a buffer or comes straight from the memory of a device.
+struct Sealed(End);
+
+impl SimulatedStream for Sealed {
+    fn receive(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let received = self.0.receive(parts)?;
+        let bytes = parts.iter_mut().flat_map(|part| part.iter_mut());
+        bytes.take(received).for_each(|byte| *byte = !*byte);
+        Ok(received)
+    }
+
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sealed: Vec<u8> = parts.iter().flat_map(|part| part.iter().map(|byte| !byte)).collect();
+        self.0.send(&[IoSlice::new(&sealed)])
+    }
+
+    fn shutdown(&mut self, how: Shutdown) {
+        self.0.shutdown(how);
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.0.readiness()
+    }
+}
+
+#[test]
+fn data_arrive_over_streams_that_may_not_be_passed() {
+    let mut config = one_subsystem(["disk:16M"]);
+    config.ports[0].zerocopy_send_bytes = Some(4096);
+    let mut world = World::serving(config);
+    let mut options = world.options(false);
+    let dialled = Arc::clone(&world.dialled);
+    options.transport = Transport::Streams(Dialer::new(move || {
+        let (ours, theirs) = streams();
+        dialled.lock().unwrap().push(Box::new(Sealed(theirs)));
+        Ok(Stream::simulated(Box::new(Sealed(ours))))
+    }));
+    options.zerocopy_send = Some(4096);
+    let (controller, admin_queue) = world.finish(&mut stepped::connect(&options)).unwrap();
+    world.admin_queue = Some(admin_queue);
+    let mut queue = world.finish(&mut stepped::queue_pair::<Vec<u8>>(&controller)).unwrap();
+    for byte in 1..4 {
+        world.write_and_read(&mut queue, byte);
+    }
+    drop(queue);
+    controller.disconnect();
 }

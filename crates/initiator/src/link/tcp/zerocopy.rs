@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use ebof_pinned::Pinned;
 use ebof_sockets::Stream;
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::{Tcp, errno};
 use crate::command::slots::Slots;
@@ -21,10 +19,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Tcp {
     /// Sends payloads of commands with `min` bytes or more without a copy from now on, until the
-    /// kernel has copied `copied_max` times in a row anyway. [`ebof_pinned::enable`] must have been
-    /// called for the socket.
+    /// kernel has copied `copied_max` times in a row anyway, if the stream gives leave for that.
+    /// [`ebof_pinned::enable`] must have been called for the socket.
     pub(super) fn enable_zerocopy(&mut self, min: u32, copied_max: u32) {
-        self.pinned = Some(Box::new(Pinned::new(min, copied_max)));
+        self.pinned = self.stream.wire().map(|_| Box::new(Pinned::new(min, copied_max)));
     }
 
     /// Whether `length` bytes of a command with `all` bytes are to be sent without a copy. Only for
@@ -38,8 +36,8 @@ impl Tcp {
     /// Reads the kernel's notifications about zero-copy sends, if any are pending.
     pub(super) fn collect_zerocopy<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
         let Some(pinned) = self.pinned.as_mut().filter(|pinned| pinned.is_waiting()) else { return Ok(()) };
-        let Some(socket) = self.stream.socket() else { return Ok(()) };
-        let collected = pinned.collect(socket, |slot| slots.payload_sent(slot));
+        let Some(wire) = self.stream.wire() else { return Ok(()) };
+        let collected = pinned.collect(&wire, |slot| slots.payload_sent(slot));
         if collected.map_err(|error| Loss::Network(errno(&error)))?.fell_back {
             tracing::debug!("the kernel copies what it is to send without a copy: this connection copies again");
         }
@@ -48,8 +46,8 @@ impl Tcp {
 
     /// Aborts the connection and waits until the kernel has released all buffers.
     pub(super) fn drain_zerocopy<B>(&mut self, slots: &mut Slots<B>) {
-        let (Some(pinned), Some(socket)) = (&mut self.pinned, self.stream.socket()) else { return };
-        if !pinned.abort_and_wait(socket, DRAIN_TIMEOUT, |slot| slots.payload_sent(slot)) {
+        let (Some(pinned), Some(wire)) = (&mut self.pinned, self.stream.wire()) else { return };
+        if !pinned.abort_and_wait(&wire, DRAIN_TIMEOUT, |slot| slots.payload_sent(slot)) {
             let buffers = slots.leak_unsent();
             tracing::error!(
                 buffers,
@@ -67,16 +65,11 @@ pub(super) fn send(
     parts: &[IoSlice<'_>],
     more: bool,
 ) -> io::Result<usize> {
-    let (Some(pinned), Some(socket)) = (pinned, stream.socket()) else { return stream.send(parts, more) };
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | ebof_pinned::FLAG;
-    flags.set(SendFlags::MORE, more);
-    match sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags) {
-        Ok(sent) => {
-            pinned.note_send();
-            Ok(sent)
-        }
-        // The socket's limit of pinned memory is reached: copy.
-        Err(Errno::NOBUFS) => stream.send(parts, more),
-        Err(errno) => Err(errno.into()),
+    if let Some(pinned) = pinned
+        && let Some(sent) = stream.send_pinned(parts, more)?
+    {
+        pinned.note_send();
+        return Ok(sent);
     }
+    stream.send(parts, more)
 }

@@ -2,8 +2,10 @@
 #![expect(clippy::cast_possible_truncation, reason = "patterns count modulo 256, and sizes are small")]
 
 use super::*;
-use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::io::{IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+use ebof_sockets::{Readiness, SimulatedStream};
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -301,4 +303,53 @@ fn a_connection_falls_back_to_copying_if_the_kernel_copies() {
         assert_eq!(pool.outstanding_bytes(), 0);
     }
     assert_eq!((fell_back, outbox.take_fresh()), (1, Some(Fresh { sends: 16, refused: 0 })));
+}
+
+/// Changes every byte on its way, so that nothing may pass it; takes little at a time.
+struct Sealed(TcpStream);
+
+impl SimulatedStream for Sealed {
+    fn receive(&mut self, _parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        unreachable!("nothing is received")
+    }
+
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sealed: Vec<u8> = parts.iter().flat_map(|part| part.iter().map(|byte| !byte)).take(10_000).collect();
+        self.0.write(&sealed)
+    }
+
+    fn shutdown(&mut self, how: Shutdown) {
+        self.0.shutdown(how).unwrap();
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness { readable: false, writable: true, closed: false }
+    }
+}
+
+#[test]
+fn a_stream_that_may_not_be_passed_is_sent_everything_itself() {
+    let (a, mut b, mut outbox) = pinning(u32::MAX);
+    a.set_nonblocking(false).unwrap();
+    let mut stream = Stream::simulated(Box::new(Sealed(a)));
+    let mut pool = Pool::new(64 << 20);
+    let device: Arc<dyn Device> = Arc::new(ebof_backend::Memory::new(1 << 20, 512, false));
+    device.resident().unwrap().store(8192, &[0x44; 100 << 10]).unwrap();
+    outbox.arena().extend_from_slice(&[0x11; 24]);
+    let buffer = filled(&mut pool, 64 << 10, 0x22);
+    outbox.push_payload(buffer, 64 << 10, &mut pool);
+    outbox.arena().extend_from_slice(&[0x33; 24]);
+    outbox.push_lent(&device, 8192, 100 << 10);
+    let expected = [vec![0x11; 24], vec![0x22; 64 << 10], vec![0x33; 24], vec![0x44; 100 << 10]].concat();
+    let total = expected.len();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; total];
+        b.read_exact(&mut got).unwrap();
+        got
+    });
+    assert_eq!(outbox.flush(&mut stream, usize::MAX, &mut pool).unwrap(), Flushed::All);
+    let got: Vec<u8> = reader.join().unwrap().iter().map(|byte| !byte).collect();
+    assert!(got == expected, "bytes differ");
+    assert!(!outbox.is_pinning() && pool.outstanding_bytes() == 0, "the kernel has none of its buffers");
+    assert!(outbox.take_fresh().is_some_and(|fresh| fresh.sends == 0));
 }
