@@ -157,6 +157,9 @@ pub enum Error {
     /// had.
     #[error("{0}; {advice}", advice = directory_advice(.0))]
     Directory(#[from] ebof_state::StateError),
+    /// What is attached is not stored, or it is not known whether it is.
+    #[error("{0}; {advice}", advice = store_advice(.0))]
+    Store(#[from] ebof_state::StoreError),
     /// The connection could not be made.
     #[error(transparent)]
     Connect(Box<ebof_initiator::ConnectError>),
@@ -212,6 +215,13 @@ fn directory_advice(error: &ebof_state::StateError) -> String {
             "nothing in it was believed: name a directory of your own in XDG_RUNTIME_DIR or EBOF_STATE_DIR".to_owned()
         }
         error => error.advice(),
+    }
+}
+
+fn store_advice(error: &ebof_state::StoreError) -> String {
+    match error {
+        ebof_state::StoreError::NotStored(error) => directory_advice(error),
+        ebof_state::StoreError::Unknown { .. } => error.advice(),
     }
 }
 

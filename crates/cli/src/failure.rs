@@ -226,7 +226,7 @@ fn attach_error_kind(error: &ebof_attach::Error) -> &str {
         Error::Daemon { kind: Some(kind), .. } => kind,
         Error::Daemon { .. } | Error::DaemonDied { .. } => "holder",
         Error::InUse { .. } | Error::MayBeInUse { .. } => "in-use",
-        Error::State { .. } | Error::Directory(_) => "state",
+        Error::State { .. } | Error::Directory(_) | Error::Store(_) => "state",
         Error::Io { .. } => "io",
         Error::Connect(error) => error.kind().name(),
         Error::Initiator(error) => error.kind(),

@@ -18,7 +18,7 @@ use ebof_cli::Failure;
 use ebof_manage::api::{Cause, FileChange, Generation, HISTORY_SCHEMA, History, KeepError, Keeper, Revision};
 use ebof_manage::load::load_as;
 use ebof_manage::{Config, Format, Plan};
-use ebof_state::{StateDirectory, StateError};
+use ebof_state::{StateDirectory, StateError, StoreError};
 
 /// What the files of a history are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub(crate) enum Unusable {
     },
     /// Something else.
     State(StateError),
+    /// It cannot be stored what they are, or it is not known whether it is.
+    Store(StoreError),
 }
 
 /// Why a configuration cannot be stored.
@@ -197,19 +199,14 @@ impl Generations {
         let name = self.track.file(number);
         let stored = self.directory.replace(&name, text.as_bytes());
         // Whatever has become of a file that the list does not have, it does not count.
-        let stored = stored.map_err(|error| (error, false)).and_then(|()| {
-            let listed = self.directory.replace(&self.track.list(), &encoded(&next));
-            listed.map_err(|error| (error, true))
+        let stored = stored.map_err(|error| KeepError::NotStored(NotKept::new(&error)));
+        let listed = stored.and_then(|()| {
+            self.directory.replace(&self.track.list(), &encoded(&next)).map_err(|error| kept_error(&error))
         });
-        if let Err((error, may_be_listed)) = stored {
+        if let Err(error) = listed {
             // Where the list may have it, this does nothing before the old list could be put back.
             let _gone = self.directory.remove(&name);
-            let why = Box::new(NotKept(format!("{error}; {}", error.advice())));
-            return Err(if may_be_listed && error.is_unknown() {
-                KeepError::Unknown(why)
-            } else {
-                KeepError::NotStored(why)
-            });
+            return Err(error);
         }
         *list = next;
         drop(list);
@@ -256,10 +253,7 @@ impl Keeper for Generations {
 
     fn intend(&self, changes: &[FileChange]) -> Result<(), KeepError> {
         let text = serde_json::to_vec_pretty(changes).map_err(|error| KeepError::NotStored(error.into()))?;
-        self.directory.replace(&self.track.changes(), &text).map_err(|error| {
-            let why = Box::new(NotKept(format!("{error}; {}", error.advice())));
-            if error.is_unknown() { KeepError::Unknown(why) } else { KeepError::NotStored(why) }
-        })
+        self.directory.replace(&self.track.changes(), &text).map_err(|error| kept_error(&error))
     }
 
     fn forget(&self) {
@@ -281,6 +275,20 @@ impl Keeper for Generations {
             }
         };
         self.history().generations.iter().filter_map(read).collect()
+    }
+}
+
+impl NotKept {
+    fn new(error: &StoreError) -> Box<Self> {
+        Box::new(Self(format!("{error}; {}", error.advice())))
+    }
+}
+
+fn kept_error(error: &StoreError) -> KeepError {
+    let why = NotKept::new(error);
+    match error {
+        StoreError::NotStored(_) => KeepError::NotStored(why),
+        StoreError::Unknown { .. } => KeepError::Unknown(why),
     }
 }
 
@@ -334,7 +342,7 @@ fn new_list(directory: &StateDirectory, track: Track) -> Result<History, Unusabl
 }
 
 fn write_list(directory: &StateDirectory, track: Track, history: &History) -> Result<(), Unusable> {
-    directory.replace(&track.list(), &encoded(history)).map_err(Unusable::State)
+    directory.replace(&track.list(), &encoded(history)).map_err(Unusable::Store)
 }
 
 fn set_aside(directory: &StateDirectory, name: &str, message: &str) -> Result<(), Unusable> {
@@ -343,7 +351,7 @@ fn set_aside(directory: &StateDirectory, name: &str, message: &str) -> Result<()
         tracing::error!("{message}: the target does not need it now, and goes on without");
         return Ok(());
     }
-    let aside = directory.set_aside(name).map_err(Unusable::State)?;
+    let aside = directory.set_aside(name).map_err(Unusable::Store)?;
     tracing::error!("{message}: the target does not need it now, and has set it aside as {}", aside.display());
     Ok(())
 }
@@ -353,6 +361,7 @@ impl fmt::Display for Unusable {
         match self {
             Self::Damaged { message, .. } => f.write_str(message),
             Self::State(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
         }
     }
 }
@@ -374,9 +383,12 @@ pub(crate) fn failure(error: &StateError) -> Failure {
         StateError::Damaged { .. } => "damaged-state",
         _ => "io",
     };
-    let advice =
-        format!("{}; `--state DIR`, or `state` in [target], names a directory; `none` goes without", error.advice());
-    Failure::new(kind, error.to_string(), advice)
+    directory_failure(kind, error.to_string(), &error.advice())
+}
+
+fn directory_failure(kind: &'static str, message: String, advice: &str) -> Failure {
+    let advice = format!("{advice}; `--state DIR`, or `state` in [target], names a directory; `none` goes without");
+    Failure::new(kind, message, advice)
 }
 
 impl Unusable {
@@ -384,7 +396,10 @@ impl Unusable {
     pub(crate) fn failure(&self, directory: &Path) -> Failure {
         let path = directory.display();
         match self {
-            Self::State(error) => failure(error),
+            Self::State(error) | Self::Store(StoreError::NotStored(error)) => failure(error),
+            Self::Store(error @ StoreError::Unknown { .. }) => {
+                directory_failure("io", error.to_string(), &error.advice())
+            }
             Self::Damaged { name, message } => {
                 let advice = format!(
                     "no older configuration is served unless you say so: restore {path}/{name} from a backup; or `ebof serve \

@@ -50,6 +50,9 @@ pub(crate) fn identity(addresses: &Addresses, state: Arc<StateDirectory>) -> any
         CertificateError::State(error) => {
             Failure::new("state", format!("the certificate of HTTPS: {error}"), error.advice()).into()
         }
+        CertificateError::Store(error) => {
+            Failure::new("state", format!("the certificate of HTTPS: {error}"), error.advice()).into()
+        }
         error => anyhow::Error::from(error).context("the certificate of HTTPS"),
     })
 }

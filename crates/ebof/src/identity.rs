@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use ebof_clock::Clock;
 use ebof_manage::api::RequestCertificate;
-use ebof_state::{StateDirectory, StateError};
+use ebof_state::{StateDirectory, StateError, StoreError};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -101,6 +101,8 @@ pub(crate) enum CertificateError {
     Making(#[from] rcgen::Error),
     #[error(transparent)]
     State(#[from] StateError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error(
         "{0} is damaged: {1}: restore it from a backup, or move it away (`mv {0} {0}.damaged`): `ebof serve --create` makes another \
          certificate then, which clients have to trust anew"

@@ -11,8 +11,8 @@ const FILE: &str = "made";
 /// Refuses to go on without a file that was made before, unless `create` asks for new ones. Gives
 /// those that are missing and will be made.
 pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool) -> anyhow::Result<Vec<&'n str>> {
-    let made = read(state).map_err(|error| failure(&error))?;
-    let there = state.names().map_err(|error| failure(&error))?;
+    let made = read(state).map_err(|error| failure(&error, error.advice()))?;
+    let there = state.names().map_err(|error| failure(&error, error.advice()))?;
     let missing: Vec<&str> = names.iter().copied().filter(|name| !there.iter().any(|it| it == name)).collect();
     match missing.iter().find(|name| made.iter().any(|made| made == *name)) {
         Some(name) if !create => {
@@ -28,7 +28,7 @@ pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool)
 
 /// Notes that these files are there now.
 pub(crate) fn note(state: &StateDirectory, names: &[&str]) -> anyhow::Result<()> {
-    let mut made = read(state).map_err(|error| failure(&error))?;
+    let mut made = read(state).map_err(|error| failure(&error, error.advice()))?;
     let before = made.len();
     for name in names {
         if !made.iter().any(|it| it == name) {
@@ -36,13 +36,14 @@ pub(crate) fn note(state: &StateDirectory, names: &[&str]) -> anyhow::Result<()>
         }
     }
     if made.len() > before {
-        state.replace(FILE, (made.join("\n") + "\n").as_bytes()).map_err(|error| failure(&error))?;
+        let stored = state.replace(FILE, (made.join("\n") + "\n").as_bytes());
+        stored.map_err(|error| failure(&error, error.advice()))?;
     }
     Ok(())
 }
 
-fn failure(error: &StateError) -> Failure {
-    Failure::new("state", format!("what the state directory has once had: {error}"), error.advice())
+fn failure(error: &dyn std::error::Error, advice: String) -> Failure {
+    Failure::new("state", format!("what the state directory has once had: {error}"), advice)
 }
 
 fn read(state: &StateDirectory) -> Result<Vec<String>, StateError> {

@@ -1,8 +1,10 @@
 //! The directory of a report: the document, which is replaced as a whole, and what is made from it.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use ebof_state::{Existing, FileMode, WriteError, store_file};
 
 use crate::document::{Document, SCHEMA};
 
@@ -26,6 +28,14 @@ pub enum StoreError {
         /// What was tried.
         action: &'static str,
         /// With what.
+        path: PathBuf,
+        /// The answer.
+        error: io::Error,
+    },
+    /// A crash decides whether the file has the old content or the new one.
+    #[error("it is written, and it is not known whether a power cut takes back {}: {error}{}", path.display(), advice(error))]
+    Unknown {
+        /// The file.
         path: PathBuf,
         /// The answer.
         error: io::Error,
@@ -113,22 +123,11 @@ impl Store {
     /// It cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.directory.join(name);
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-            file.write_all(bytes)?;
-            // Others may read a report, as any file that a user makes.
-            rustix::fs::fchmod(file.as_file(), rustix::fs::Mode::from_raw_mode(0o644))?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            Ok::<(), io::Error>(())
-        };
-        let failed = |action| {
-            let path = path.clone();
-            move |error: std::io::Error| StoreError::System { action, path, error }
-        };
-        write().map_err(failed("writing"))?;
-        let stored = File::open(&self.directory).and_then(|directory| directory.sync_all());
-        stored.map_err(failed("it is written, and it is not known whether a power cut takes back"))
+        // Others may read a report, as any file that a user makes.
+        store_file(&path, FileMode::Exactly(0o644), Existing::Replaced, bytes).map_err(|error| match error {
+            WriteError::NotStored(error) => StoreError::System { action: "writing", path, error },
+            WriteError::Unknown(error) => StoreError::Unknown { path, error },
+        })
     }
 }
 

@@ -71,15 +71,6 @@ pub enum StateError {
         /// What the system said.
         source: io::Error,
     },
-    /// It is not known whether a change is on the medium: a crash decides whether the old content
-    /// or the new one is there.
-    #[error("it is not known whether {} is stored: {source}", .path.display())]
-    Unknown {
-        /// The file.
-        path: PathBuf,
-        /// What the system said first.
-        source: io::Error,
-    },
     /// Nothing is stored, because it is not known what is on the medium of an earlier change.
     #[error("nothing is stored while it is not known what is in {}: {source}", .path.display())]
     Unsettled {
@@ -112,6 +103,47 @@ pub enum StateError {
     },
 }
 
+/// Why a change is not known to be stored. Whoever has it knows which of both it is: what is built
+/// on *not stored* must not be built on *unknown*, so the one does not become the other by `?`.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It is not stored: what was there before is still there, and stays.
+    #[error(transparent)]
+    NotStored(#[from] StateError),
+    /// It is not known whether the change is on the medium: a crash decides whether the old content
+    /// or the new one is there.
+    #[error("it is not known whether {} is stored: {source}", .path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What the system said first.
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// What to do about it.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        match self {
+            Self::NotStored(error) => error.advice(),
+            Self::Unknown { .. } => UNKNOWN_ADVICE.into(),
+        }
+    }
+}
+
+/// The same of a file that a user has named ([`crate::store_file`]), in the system's words.
+#[derive(Debug)]
+pub enum WriteError {
+    /// It is not stored: what was there before is still there, and stays.
+    NotStored(io::Error),
+    /// A crash decides whether the old content or the new one is there.
+    Unknown(io::Error),
+}
+
+const UNKNOWN_ADVICE: &str =
+    "see to that file system (`dmesg` tells of its errors); the next change puts the old content back first";
+
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
@@ -132,12 +164,6 @@ impl StateError {
         }
     }
 
-    /// Whether it is not known what is stored.
-    #[must_use]
-    pub const fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unknown { .. })
-    }
-
     /// What to do about it.
     #[must_use]
     pub fn advice(&self) -> String {
@@ -153,10 +179,7 @@ impl StateError {
             }
             Self::TooLarge { .. } => format!("accepted: at most {BYTES_MAX} bytes"),
             Self::Full { .. } => "make room on that file system; what was stored before is still there".into(),
-            Self::Unknown { .. } | Self::Unsettled { .. } => {
-                "see to that file system (`dmesg` tells of its errors); the next change puts the old content back first"
-                    .into()
-            }
+            Self::Unsettled { .. } => UNKNOWN_ADVICE.into(),
             Self::Name { .. } => {
                 format!("accepted: 1 to {NAME_BYTES_MAX} letters, digits, `.`, `-` and `_`, beginning with a letter")
             }

@@ -3,26 +3,31 @@
 //!
 //! Owns how a file is stored, and what is checked when it is read. What is in the files, and when
 //! they are written, is up to those who use it. How directories are made and opened ([`Place`]),
-//! and how a file is locked ([`Lock`]), is for run-time directories, too.
+//! and how a file is locked ([`Lock`]), is for run-time directories, too; and what a user has named
+//! is written in the same way ([`store_file`]).
 #![forbid(unsafe_code)]
 
 mod calls;
 mod damage;
 mod directory;
 mod error;
+mod files;
 mod frame;
 mod lock;
 mod parents;
 mod path;
 mod place;
+mod user_file;
 
 pub use calls::{Calls, SystemCall, SystemCalls};
 pub use damage::Damage;
 pub use directory::StateDirectory;
-pub use error::StateError;
+pub use error::{StateError, StoreError, WriteError};
+pub use files::{Existing, FileMode};
 pub use lock::{Lock, LockError};
 pub use path::standard_path;
 pub use place::{OwnedBy, Place};
+pub use user_file::{store_file, store_file_with};
 
 /// The largest content of a file.
 pub const BYTES_MAX: usize = 16 << 20;

@@ -5,17 +5,19 @@
 //! all may write to, such as `/tmp`, whoever comes first has a name; what strangers put there is
 //! not believed.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::fs::{DirBuilder, File};
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::StateError;
-use crate::directory::{check_link, kind, make, not_a_file};
+use crate::calls::{Calls, SystemCalls};
+use crate::files::{Existing, FileMode, Files};
+use crate::{StateError, StoreError, WriteError};
 
 /// OwnedBy directories are believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +31,7 @@ pub enum OwnedBy {
 /// An open directory that its owner alone may write to.
 #[derive(Debug)]
 pub struct Place {
-    path: PathBuf,
-    directory: OwnedFd,
+    files: Files,
     owner: u32,
 }
 
@@ -82,18 +83,24 @@ impl Place {
         if mode & 0o022 != 0 {
             return Err(StateError::Mode { path: path.to_owned(), mode });
         }
-        Ok(Self { path: path.to_owned(), directory, owner })
+        Ok(Self { files: Files::new(path.to_owned(), directory, Box::new(SystemCalls)), owner })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.files.path()
     }
 
-    /// Its descriptor.
-    pub(crate) fn into_directory(self) -> OwnedFd {
-        self.directory
+    /// The same with other system calls than those of the system.
+    #[must_use]
+    pub fn with_calls(self, calls: Box<dyn Calls>) -> Self {
+        Self { files: self.files.with_calls(calls), ..self }
+    }
+
+    /// Its descriptor, and how files are changed there.
+    pub(crate) fn into_files(self) -> Files {
+        self.files
     }
 
     /// The names in it.
@@ -101,9 +108,9 @@ impl Place {
     /// # Errors
     /// It cannot be read.
     pub fn names(&self) -> Result<Vec<String>, StateError> {
-        let failed = |error: Errno| StateError::system("reading", &self.path, error);
+        let failed = |error: Errno| StateError::system("reading", self.path(), error);
         let mut names = Vec::new();
-        for entry in fs::Dir::read_from(&self.directory).map_err(failed)? {
+        for entry in fs::Dir::read_from(&self.files).map_err(failed)? {
             names.extend(entry.map_err(failed)?.file_name().to_str().ok().map(str::to_owned));
         }
         Ok(names)
@@ -114,10 +121,10 @@ impl Place {
     /// # Errors
     /// It cannot be made.
     pub fn make_below(&self, name: &str, mode: u32) -> Result<bool, StateError> {
-        match fs::mkdirat(&self.directory, name, Mode::from_raw_mode(mode)) {
+        match fs::mkdirat(&self.files, name, Mode::from_raw_mode(mode)) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
-            Err(error) => Err(StateError::system("making", &self.path.join(name), error)),
+            Err(error) => Err(StateError::system("making", &self.files.path_of(name), error)),
         }
     }
 
@@ -126,8 +133,8 @@ impl Place {
     /// # Errors
     /// As [`Place::open`]; a symbolic link is none of ours here.
     pub fn below(&self, name: &str) -> Result<Option<Self>, StateError> {
-        let path = self.path.join(name);
-        match fs::openat(&self.directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+        let path = self.files.path_of(name);
+        match fs::openat(&self.files, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(directory) => {
                 let place = Self::checked(&path, directory, OwnedBy::MeOrRoot)?;
                 self.check_owner(&path, place.owner)?;
@@ -153,15 +160,15 @@ impl Place {
     /// # Errors
     /// As [`Place::file`]; it cannot be made.
     pub fn lock_file(&self, name: &str) -> Result<File, StateError> {
-        let gone = || StateError::system("opening", &self.path.join(name), Errno::NOENT);
+        let gone = || StateError::system("opening", &self.files.path_of(name), Errno::NOENT);
         self.open_file(name, OFlags::RDWR | OFlags::CREATE, 0o644)?.ok_or_else(gone)
     }
 
     fn open_file(&self, name: &str, flags: OFlags, mode: u32) -> Result<Option<File>, StateError> {
-        let path = self.path.join(name);
+        let path = self.files.path_of(name);
         // Opening a FIFO must not block; it is refused below.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match fs::openat(&self.directory, name, flags, Mode::from_raw_mode(mode)) {
+        let file = match fs::openat(&self.files, name, flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
@@ -182,7 +189,7 @@ impl Place {
     /// As [`Place::file`]; it is longer.
     pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
         let Some(file) = self.file(name)? else { return Ok(None) };
-        let path = || self.path.join(name);
+        let path = || self.files.path_of(name);
         let mut bytes = Vec::new();
         let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
         read.map_err(|error| StateError::system("reading", &path(), error))?;
@@ -192,26 +199,20 @@ impl Place {
         Ok(Some(bytes))
     }
 
-    /// Replaces a file in one step. A crash of the machine may lose it.
+    /// Replaces a file. When this returns, it is on the medium; a crash before leaves the old
+    /// content or the new one.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn replace(&self, name: &str, mode: u32, bytes: &[u8]) -> Result<(), StateError> {
-        let new = format!(".{name}.new");
-        let replaced = (|| {
-            match fs::unlinkat(&self.directory, &*new, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(std::io::Error::from(error)),
+    /// It is not stored, or it is not known what is stored.
+    pub fn replace(&self, name: &str, mode: u32, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = || self.files.path_of(name);
+        match self.files.replace(name.as_ref(), FileMode::AtMost(mode), Existing::Replaced, bytes) {
+            Ok(()) => Ok(()),
+            Err(WriteError::NotStored(error)) => {
+                Err(StateError::writing("writing", &path(), bytes.len(), error).into())
             }
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut file = File::from(fs::openat(&self.directory, &*new, flags, Mode::from_raw_mode(mode))?);
-            file.write_all(bytes)?;
-            Ok(fs::renameat(&self.directory, &*new, &self.directory, name)?)
-        })();
-        replaced.map_err(|error| {
-            let _gone = fs::unlinkat(&self.directory, &*new, AtFlags::empty());
-            StateError::writing("writing", &self.path.join(name), bytes.len(), error)
-        })
+            Err(WriteError::Unknown(source)) => Err(StoreError::Unknown { path: path(), source }),
+        }
     }
 
     fn check_owner(&self, path: &Path, owner: u32) -> Result<(), StateError> {
@@ -226,4 +227,43 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {
     fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// A symbolic link at the path itself is followed, as systemd has one for a service with a dynamic
+/// user, unless a stranger has made it.
+fn check_link(path: &Path) -> Result<(), StateError> {
+    let Ok(stat) = fs::lstat(path) else { return Ok(()) };
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && stat.st_uid != 0 {
+        return check_owner(path, &stat);
+    }
+    Ok(())
+}
+
+/// Makes the directory, with its parents; a crash may lose them.
+fn make(path: &Path, mode: u32) -> Result<(), StateError> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|error| StateError::writing("making", path, 0, error))
+}
+
+/// Nobody else may say what a target serves, not even to root.
+pub(crate) fn check_owner(path: &Path, stat: &Stat) -> Result<(), StateError> {
+    let user = geteuid().as_raw();
+    if stat.st_uid == user {
+        return Ok(());
+    }
+    Err(StateError::Owner { path: path.to_owned(), owner: stat.st_uid, user })
+}
+
+pub(crate) fn not_a_file(path: PathBuf, found: &'static str) -> StateError {
+    StateError::Kind { path, found, expected: "a regular file" }
+}
+
+pub(crate) fn kind(found: FileType) -> &'static str {
+    match found {
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "something else",
+    }
 }

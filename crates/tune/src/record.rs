@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use ebof_state::{StateDirectory, StateError};
+use ebof_state::{StateDirectory, StateError, StoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::knob::Knob;
@@ -68,6 +68,9 @@ pub enum RecordError {
     /// The directory or the file cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// It is not stored, or it is not known whether it is.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// Which boot this is cannot be told.
     #[error("reading {BOOT}: {0}")]
     Boot(io::Error),
@@ -91,6 +94,7 @@ impl RecordError {
         match self {
             Self::State(StateError::InUse { .. }) => "another `ebof tune` runs: wait until it has ended".into(),
             Self::State(error) => error.advice(),
+            Self::Store(error) => error.advice(),
             Self::Boot(_) => "settings are changed only where /proc is mounted".into(),
             Self::Foreign { path, .. } => {
                 format!("look at it, restore by hand what it names, and move it away (`mv {path} {path}.old`)")
@@ -106,8 +110,15 @@ impl Record {
     /// # Errors
     /// The directory is another user's, or in use; the record is damaged.
     pub fn open(directory: &Path, machine: &dyn Machine) -> Result<Self, RecordError> {
+        Self::open_in(StateDirectory::open(directory)?, machine)
+    }
+
+    /// Opens the record in a directory that this process has.
+    ///
+    /// # Errors
+    /// The record is damaged.
+    pub fn open_in(directory: StateDirectory, machine: &dyn Machine) -> Result<Self, RecordError> {
         let boot = machine.read(BOOT).map_err(RecordError::Boot)?.trim().to_owned();
-        let directory = StateDirectory::open(directory)?;
         let mut record = Self { directory, boot, changes: Vec::new(), outdated: 0 };
         let Some(bytes) = record.directory.read(FILE)? else { return Ok(record) };
         let foreign =

@@ -2,9 +2,11 @@
 //! directory, a line `HOST:PORT FINGERPRINT` for each.
 
 use std::fs::DirBuilder;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use ebof_state::{Existing, FileMode, WriteError, store_file};
 
 use super::server::Fingerprint;
 use crate::failure::Failure;
@@ -65,14 +67,16 @@ impl KnownTargets {
         }
         text += &format!("{place} {fingerprint}\n");
         let directory = self.path.parent().unwrap_or(Path::new("."));
-        let stored = DirBuilder::new().recursive(true).mode(0o700).create(directory).and_then(|()| {
-            // Only its owner may read it.
-            let mut file = tempfile::NamedTempFile::new_in(directory)?;
-            file.write_all(text.as_bytes())?;
-            file.persist(&self.path).map_err(|error| error.error)
-        });
-        stored.map(drop).map_err(|error| {
-            let message = format!("{}: {error}", self.path.display());
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(WriteError::NotStored);
+        // Only its owner may read it.
+        let mode = FileMode::AtMost(0o600);
+        let stored = made.and_then(|()| store_file(&self.path, mode, Existing::Replaced, text.as_bytes()));
+        stored.map_err(|error| {
+            let path = self.path.display();
+            let message = match error {
+                WriteError::NotStored(error) => format!("{path}: {error}"),
+                WriteError::Unknown(error) => format!("{path}: it is not known whether it is stored: {error}"),
+            };
             Failure::new("io", message, "make room or permissions for it, or say --fingerprint SHA256")
         })
     }

@@ -1,7 +1,6 @@
 //! `config export`, `diff` and `apply`: the configuration of a running target, through its control
 //! socket. The socket is in `crate::control`, the output in `output::configuration`.
 
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,6 +10,7 @@ use ebof_manage::Format as TextFormat;
 use ebof_manage::api::{Desired, History, Planned, SENT_TEXT_BYTES_MAX, Source};
 use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::plan::Effect;
+use ebof_state::{Existing, FileMode, WriteError, store_file};
 
 use super::Outcome;
 use super::question::ask;
@@ -240,19 +240,16 @@ fn write(file: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     if before.is_some() && !force {
         return Err(exists().into());
     }
-    let permissions = before.map_or_else(|| PermissionsExt::from_mode(0o644), |before| before.permissions());
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let writing = || format!("writing {name}");
-    let mut new = tempfile::Builder::new().permissions(permissions).tempfile_in(directory).with_context(writing)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.as_file().sync_all()).with_context(writing)?;
-    if force {
-        new.persist(&path).with_context(writing)?;
-        return Ok(());
-    }
-    match new.persist_noclobber(&path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => Err(exists().into()),
-        Err(error) => Err(error).with_context(writing),
+    let mode = before.map_or(FileMode::AtMost(0o644), |before| FileMode::Exactly(before.permissions().mode() & 0o7777));
+    let existing = if force { Existing::Replaced } else { Existing::Kept };
+    match store_file(&path, mode, existing, text.as_bytes()) {
+        Ok(()) => Ok(()),
+        Err(WriteError::NotStored(error)) if !force && error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(exists().into())
+        }
+        Err(WriteError::NotStored(error)) => Err(error).with_context(|| format!("writing {name}")),
+        Err(WriteError::Unknown(error)) => Err(error)
+            .with_context(|| format!("{name} is written, and it is not known whether a power cut takes it back")),
     }
 }
 

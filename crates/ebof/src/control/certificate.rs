@@ -15,6 +15,7 @@ use ebof_manage::api::{
 };
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::events::{EventKind, NewEvent};
+use ebof_state::StoreError;
 
 use super::accounts::{parsed, remote};
 use super::by::By;
@@ -82,12 +83,12 @@ fn status(identity: &Identity) -> CertificateStatus {
 
 fn refused(error: &CertificateError) -> Response {
     let (status, kind) = match error {
-        CertificateError::State(error) if error.is_unknown() => {
+        CertificateError::Store(StoreError::Unknown { .. }) => {
             (StatusCode::INTERNAL_SERVER_ERROR, MistakeKind::Unknown)
         }
-        CertificateError::State(_) | CertificateError::Stored(..) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, MistakeKind::Conflict)
-        }
+        CertificateError::Store(StoreError::NotStored(_))
+        | CertificateError::State(_)
+        | CertificateError::Stored(..) => (StatusCode::INTERNAL_SERVER_ERROR, MistakeKind::Conflict),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value),
     };
     answer(status, Refused::whole(kind, error.to_string(), "the certificate in force stays while the target runs"))

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use ebof_access::{Access, Keep, KeepError};
 use ebof_cli::Failure;
 use ebof_clock::Clock;
-use ebof_state::{StateDirectory, StateError};
+use ebof_state::{StateDirectory, StateError, StoreError};
 use tracing::warn;
 
 /// The file with accounts and settings.
@@ -32,10 +32,7 @@ struct Stored(Arc<StateDirectory>);
 
 impl Keep for Stored {
     fn keep(&self, text: &str) -> Result<(), KeepError> {
-        self.0.replace(FILE, text.as_bytes()).map_err(|error| match error.is_unknown() {
-            true => KeepError::Unknown(std::io::Error::other(error)),
-            false => KeepError::NotStored(std::io::Error::other(error)),
-        })?;
+        self.0.replace(FILE, text.as_bytes()).map_err(kept_error)?;
         // It is worth nothing any more. Where it cannot be removed now, the next start does it.
         if !has_first_password(text)
             && let Err(error) = self.0.remove(INITIAL_FILE)
@@ -43,6 +40,14 @@ impl Keep for Stored {
             warn!("the first password's file stays: {error}");
         }
         Ok(())
+    }
+}
+
+/// As those hear it who have something stored.
+pub(super) fn kept_error(error: StoreError) -> KeepError {
+    match error {
+        StoreError::NotStored(_) => KeepError::NotStored(std::io::Error::other(error)),
+        StoreError::Unknown { .. } => KeepError::Unknown(std::io::Error::other(error)),
     }
 }
 
@@ -94,7 +99,12 @@ fn first_password_is_to_be_changed(access: &Access) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use ebof_access::AccountChange;
+    use ebof_state::{Calls, SystemCall};
 
     use super::*;
 
@@ -142,5 +152,35 @@ mod tests {
         state(&directory).replace(FILE, b"{\"version\": 7}").unwrap();
         let text = refused(&std::fs::read(&file).unwrap());
         assert!(text.contains("version 7"), "{text}");
+    }
+
+    /// A medium that fails where names are put on it, for good.
+    #[derive(Debug)]
+    struct NoNames(Arc<AtomicBool>);
+
+    impl Calls for NoNames {
+        fn make(&self, call: SystemCall, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+            let fails = call == SystemCall::SyncDirectory && self.0.load(Ordering::Relaxed);
+            if fails { Err(io::Error::from_raw_os_error(5)) } else { work() }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_stored_is_not_told_as_not_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let fails = Arc::new(AtomicBool::new(false));
+        let calls = NoNames(Arc::clone(&fails));
+        let state = Arc::new(StateDirectory::open_with(directory.path(), Box::new(calls)).unwrap());
+        let stored = Stored(Arc::clone(&state));
+        stored.keep("{\"accounts\": []}").unwrap();
+        fails.store(true, Ordering::Relaxed);
+        let first = stored.keep("{}");
+        assert!(matches!(first, Err(KeepError::Unknown(_))), "{first:?}");
+        // Nothing else is stored before that is known.
+        let second = stored.keep("{}");
+        assert!(matches!(second, Err(KeepError::NotStored(_))), "{second:?}");
+        fails.store(false, Ordering::Relaxed);
+        stored.keep("{}").unwrap();
+        assert_eq!(state.read(FILE).unwrap().unwrap(), b"{}");
     }
 }

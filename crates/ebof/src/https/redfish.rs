@@ -19,6 +19,7 @@ use hyper::{Request, Response};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+use super::accounts::kept_error;
 use super::program::Around;
 use super::refusal::Refusal;
 use super::{deliveries, stream};
@@ -34,10 +35,7 @@ struct Stored(Arc<StateDirectory>);
 
 impl Keep for Stored {
     fn keep(&self, text: &str) -> Result<(), KeepError> {
-        self.0.replace(FILE, text.as_bytes()).map_err(|error| match error.is_unknown() {
-            true => KeepError::Unknown(std::io::Error::other(error)),
-            false => KeepError::NotStored(std::io::Error::other(error)),
-        })
+        self.0.replace(FILE, text.as_bytes()).map_err(kept_error)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files that are not what was stored: the error names the file and what is wrong with it, and
 //! nothing is changed unless somebody asks for it.
 
-use ebof_state::{Damage, SET_ASIDE_MAX, StateDirectory, StateError};
+use ebof_state::{Damage, SET_ASIDE_MAX, StateDirectory, StateError, StoreError};
 
 fn damage(state: &StateDirectory, name: &str) -> (Damage, String) {
     let error = state.read(name).unwrap_err();
@@ -58,7 +58,8 @@ fn damaged_files_are_set_aside_under_names_of_their_own() {
         assert_eq!(state.read("accounts").unwrap(), None);
     }
     std::fs::write(state.path_of("accounts"), "damaged again").unwrap();
-    assert!(matches!(state.set_aside("accounts").unwrap_err(), StateError::TooManyAside { .. }));
+    let refused = state.set_aside("accounts").unwrap_err();
+    assert!(matches!(refused, StoreError::NotStored(StateError::TooManyAside { .. })));
     assert_eq!(std::fs::read_to_string(state.path_of("accounts")).unwrap(), "damaged again");
     assert_eq!(std::fs::read_to_string(state.path_of("accounts.damaged-1")).unwrap(), "damaged 1");
 }

@@ -6,7 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use ebof_state::{Calls, StateDirectory, StateError, SystemCall};
+use ebof_state::{
+    Calls, Existing, FileMode, OwnedBy, Place, StateDirectory, StateError, StoreError, SystemCall, WriteError,
+    store_file, store_file_with,
+};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +103,7 @@ fn directory(content: Option<&[u8]>) -> (tempfile::TempDir, Failing, StateDirect
 }
 
 /// A change of `file`, and what it makes of it.
-type Change = (Option<&'static [u8]>, fn(&StateDirectory) -> Result<(), StateError>, Option<&'static [u8]>);
+type Change = (Option<&'static [u8]>, fn(&StateDirectory) -> Result<(), StoreError>, Option<&'static [u8]>);
 
 const CHANGES: [Change; 3] = [
     (Some(b"old"), |state| state.replace("file", b"new"), Some(b"new")),
@@ -129,7 +132,7 @@ fn after_one_error_it_is_known_what_is_stored() {
                 let expected = if outcome.is_ok() { after } else { before }.map(<[u8]>::to_vec);
                 let what = format!("{before:?} to {after:?}, call {at} fails ({fault:?}): {outcome:?}");
                 assert_eq!(content(&calls, &state), (expected.clone(), expected), "{what}");
-                assert!(outcome.is_ok() || !outcome.unwrap_err().is_unknown(), "{what}");
+                assert!(matches!(outcome, Ok(()) | Err(StoreError::NotStored(_))), "{what}");
                 calls.mend();
                 state.replace("file", b"later").unwrap();
                 assert_eq!(state.names().unwrap(), ["file", "other"], "{what}");
@@ -153,12 +156,13 @@ fn on_a_medium_that_fails_for_good_an_unknown_outcome_is_told_and_nothing_else_i
                 let error = outcome.unwrap_err();
                 let (before, after) = (before.map(<[u8]>::to_vec), after.map(<[u8]>::to_vec));
                 let what = format!("{before:?} to {after:?}, calls fail from {at} on ({fault:?}): {error}");
-                if error.is_unknown() {
+                if matches!(error, StoreError::Unknown { .. }) {
                     unknown += 1;
                     assert!(error.to_string().contains("it is not known whether"), "{what}");
                     let later = state.replace("other", b"more").unwrap_err();
-                    assert!(matches!(later, StateError::Unsettled { .. }), "{what}, {later}");
-                    assert!(matches!(state.remove("other"), Err(StateError::Unsettled { .. })), "{what}");
+                    assert!(matches!(later, StoreError::NotStored(StateError::Unsettled { .. })), "{what}, {later}");
+                    let removed = state.remove("other").unwrap_err();
+                    assert!(matches!(removed, StoreError::NotStored(StateError::Unsettled { .. })), "{what}");
                     assert_eq!(state.read("other").unwrap().unwrap(), b"other", "{what}");
                 } else {
                     assert_eq!(content(&calls, &state), (before.clone(), before.clone()), "{what}");
@@ -223,6 +227,130 @@ fn a_directory_is_stored_with_all_parents_that_were_made_for_it() {
         }
         if is_last {
             break;
+        }
+    }
+}
+
+/// What is known of a change of a file without a first line of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Stored,
+    NotStored,
+    Unknown,
+}
+
+/// Replaces `file`, as those do it who store it there.
+type Replace = fn(&Path, Failing, &[u8]) -> Known;
+
+fn in_a_place(directory: &Path, calls: Failing, bytes: &[u8]) -> Known {
+    let place = Place::open(directory, OwnedBy::Me).unwrap().unwrap().with_calls(Box::new(calls));
+    match place.replace("file", 0o644, bytes) {
+        Ok(()) => Known::Stored,
+        Err(StoreError::NotStored(_)) => Known::NotStored,
+        Err(StoreError::Unknown { .. }) => Known::Unknown,
+    }
+}
+
+fn where_the_user_says(directory: &Path, calls: Failing, bytes: &[u8]) -> Known {
+    of_the_user(directory, calls, Existing::Replaced, bytes)
+}
+
+fn of_the_user(directory: &Path, calls: Failing, existing: Existing, bytes: &[u8]) -> Known {
+    let path = directory.join("file");
+    match store_file_with(&path, FileMode::Exactly(0o644), existing, bytes, Box::new(calls)) {
+        Ok(()) => Known::Stored,
+        Err(WriteError::NotStored(_)) => Known::NotStored,
+        Err(WriteError::Unknown(_)) => Known::Unknown,
+    }
+}
+
+#[test]
+fn records_and_files_of_users_are_stored_not_stored_or_unknown() {
+    let replacements: [Replace; 2] = [in_a_place, where_the_user_says];
+    for replace in replacements {
+        let mut all = Vec::new();
+        for fault in [Fault::Before, Fault::After, Fault::FromThenOn, Fault::AfterFromThenOn] {
+            for at in 0.. {
+                let base = tempfile::tempdir().unwrap();
+                let calls = Failing::default();
+                calls.0.lock().unwrap().directory = base.path().to_owned();
+                assert_eq!(replace(base.path(), calls.clone(), b"old"), Known::Stored);
+                calls.arm(at, fault);
+                let known = replace(base.path(), calls.clone(), b"new");
+                if !calls.has_failed() {
+                    assert!(at > 3 && known == Known::Stored, "{at}: {known:?}");
+                    break;
+                }
+                let found = std::fs::read(base.path().join("file")).unwrap();
+                let what = format!("call {at} fails ({fault:?}): {known:?}");
+                match known {
+                    Known::Stored => {
+                        assert_eq!((&*found, calls.durable("file").unwrap()), (&b"new"[..], b"new".to_vec()), "{what}")
+                    }
+                    Known::NotStored => {
+                        assert_eq!((&*found, calls.durable("file").unwrap()), (&b"old"[..], b"old".to_vec()), "{what}");
+                    }
+                    Known::Unknown => assert!(matches!(fault, Fault::FromThenOn | Fault::AfterFromThenOn), "{what}"),
+                }
+                calls.mend();
+                assert_eq!(replace(base.path(), calls.clone(), b"later"), Known::Stored, "{what}");
+                assert_eq!(files(base.path()), BTreeMap::from([("file".to_owned(), b"later".to_vec())]), "{what}");
+                all.push(known);
+            }
+        }
+        for known in [Known::Stored, Known::NotStored, Known::Unknown] {
+            assert!(all.contains(&known), "{known:?} never comes: {all:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_the_user_that_is_there_stays_unless_it_is_to_be_replaced() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("file");
+    for fault in [Fault::Before, Fault::After] {
+        for at in 0.. {
+            let _none = std::fs::remove_file(&path);
+            let calls = Failing::default();
+            calls.0.lock().unwrap().directory = base.path().to_owned();
+            calls.arm(at, fault);
+            match of_the_user(base.path(), calls.clone(), Existing::Kept, b"new") {
+                Known::Stored => assert_eq!(calls.durable("file").unwrap(), b"new"),
+                known => assert!(known == Known::NotStored && !path.exists(), "call {at}, {fault:?}: {known:?}"),
+            }
+            if !calls.has_failed() {
+                break;
+            }
+        }
+        let again = store_file(&path, FileMode::AtMost(0o600), Existing::Kept, b"other").unwrap_err();
+        assert!(matches!(again, WriteError::NotStored(error) if error.kind() == io::ErrorKind::AlreadyExists));
+        assert_eq!(files(base.path()), BTreeMap::from([("file".to_owned(), b"new".to_vec())]));
+    }
+}
+
+#[test]
+fn what_is_set_aside_has_one_of_both_names() {
+    for fault in [Fault::Before, Fault::After, Fault::FromThenOn, Fault::AfterFromThenOn] {
+        for at in 0.. {
+            let (base, calls, state) = directory(Some(b"old"));
+            calls.arm(at, fault);
+            let outcome = state.set_aside("file");
+            if !calls.has_failed() {
+                break;
+            }
+            let there = base.path().join("file").exists();
+            let what = format!("call {at} fails ({fault:?}): {outcome:?}");
+            match outcome {
+                Ok(aside) => assert!(!there && aside.exists() && calls.durable("file").is_none(), "{what}"),
+                Err(StoreError::NotStored(_)) => assert!(there && calls.durable("file").is_some(), "{what}"),
+                Err(StoreError::Unknown { .. }) => {
+                    assert!(matches!(fault, Fault::FromThenOn | Fault::AfterFromThenOn), "{what}");
+                    let later = state.replace("other", b"more").unwrap_err();
+                    assert!(matches!(later, StoreError::NotStored(StateError::Unsettled { .. })), "{what}");
+                }
+            }
+            calls.mend();
+            state.replace("other", b"more").unwrap();
         }
     }
 }

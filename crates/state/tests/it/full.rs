@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ebof_state::{StateDirectory, StateError};
+use ebof_state::{StateDirectory, StateError, StoreError};
 
 fn fill(state: &StateDirectory) {
     state.replace("accounts", b"old").unwrap();
     let refused = state.replace("accounts", &vec![b'n'; 2 << 20]).unwrap_err();
-    assert!(matches!(refused, StateError::Full { bytes: 2_097_152, .. }), "{refused}");
+    assert!(matches!(refused, StoreError::NotStored(StateError::Full { bytes: 2_097_152, .. })), "{refused}");
     let text = refused.to_string();
     let expected = format!("there is no room to store {} (2097152 bytes)", state.path_of("accounts").display());
     assert!(text.starts_with(&expected), "{text}");

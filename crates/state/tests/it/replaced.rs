@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use ebof_state::{BYTES_MAX, StateDirectory, StateError};
+use ebof_state::{BYTES_MAX, StateDirectory, StateError, StoreError};
 
 fn mode(path: &std::path::Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -49,7 +49,10 @@ fn names_and_sizes_have_limits() {
     let base = tempfile::tempdir().unwrap();
     let state = StateDirectory::open(base.path()).unwrap();
     for name in ["", ".lock", "../accounts", "a/b", "a b", "1st", "\0", &"a".repeat(65)] {
-        assert!(matches!(state.replace(name, b"").unwrap_err(), StateError::Name { .. }), "{name}");
+        assert!(
+            matches!(state.replace(name, b"").unwrap_err(), StoreError::NotStored(StateError::Name { .. })),
+            "{name}"
+        );
         assert!(matches!(state.read(name).unwrap_err(), StateError::Name { .. }), "{name}");
     }
     state.replace(&"a".repeat(64), b"").unwrap();
@@ -57,7 +60,7 @@ fn names_and_sizes_have_limits() {
     state.replace("most", &most).unwrap();
     assert!(state.read("most").unwrap().unwrap() == most);
     let more = [&most[..], b"m"].concat();
-    assert!(matches!(state.replace("most", &more).unwrap_err(), StateError::TooLarge { .. }));
+    assert!(matches!(state.replace("most", &more).unwrap_err(), StoreError::NotStored(StateError::TooLarge { .. })));
     assert!(state.read("most").unwrap().unwrap() == most);
     std::fs::write(state.path_of("huge"), vec![b'm'; BYTES_MAX + 100]).unwrap();
     assert!(matches!(state.read("huge").unwrap_err(), StateError::TooLarge { .. }));

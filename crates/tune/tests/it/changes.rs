@@ -1,7 +1,12 @@
 //! Changing the recorded machines, and undoing it.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ebof_state::{Calls, StateDirectory, StoreError, SystemCall};
 use ebof_tune::{Goal, Machine as _, Options, Record, RecordError, Step, StepOutcome, apply, survey, undo};
 
 use crate::recorded::Recorded;
@@ -244,4 +249,45 @@ fn one_process_changes_settings_at_a_time() {
     let _first = Record::open(&machine.state(), &machine).unwrap();
     let error = Record::open(&machine.state(), &machine).unwrap_err();
     assert!(error.advice().contains("another `ebof tune` runs"), "{error}");
+}
+
+/// A medium whose calls fail from the one with this number on.
+#[derive(Clone, Debug)]
+struct Failing {
+    calls: Arc<AtomicUsize>,
+    from: usize,
+}
+
+impl Calls for Failing {
+    fn make(&self, _call: SystemCall, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let is_failing = self.calls.fetch_add(1, Ordering::SeqCst) >= self.from;
+        if is_failing { Err(io::Error::from_raw_os_error(5)) } else { work() }
+    }
+}
+
+/// Wherever the medium fails for good: nothing is changed that is not recorded, and it is told
+/// whether that is known.
+#[test]
+fn what_may_not_be_recorded_is_not_changed() {
+    let (mut unchanged, mut unknown) = (0, 0);
+    for from in 0.. {
+        let machine = Recorded::load("virtual.tree");
+        let before = machine.everything();
+        let calls = Failing { calls: Arc::default(), from };
+        let outcome = StateDirectory::open_with(&machine.state(), Box::new(calls.clone()))
+            .map_err(RecordError::from)
+            .and_then(|directory| Record::open_in(directory, &machine))
+            .and_then(|mut record| apply(&machine, &survey(&machine, &options()).unwrap(), &mut record, NOW_S));
+        if outcome.is_ok() {
+            assert!(from > 4 && machine.changed_since(&before) != [""; 0]);
+            break;
+        }
+        let is_unchanged = machine.changed_since(&before) == [""; 0];
+        unchanged += usize::from(is_unchanged);
+        unknown += usize::from(matches!(outcome, Err(RecordError::Store(StoreError::Unknown { .. }))));
+        // The medium is well again.
+        let undone = take_back(&machine);
+        assert_eq!(machine.changed_since(&before), [""; 0], "calls fail from {from} on: {undone:?}");
+    }
+    assert!(unchanged > 4 && unknown > 0, "{unchanged} unchanged, {unknown} unknown");
 }

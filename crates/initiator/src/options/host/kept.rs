@@ -4,13 +4,14 @@
 //! that it was made for, and containers have names of their own.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use ebof_clock::Clock;
 use ebof_nvme::Uuid;
+use ebof_state::{Existing, FileMode, WriteError, store_file};
 use rustix::fs::FlockOperation;
 
 /// `UUID MACHINE`.
@@ -82,21 +83,14 @@ fn make(directory: &Path, machine: &str) -> io::Result<Uuid> {
     if let Some(kept) = read(directory, machine) {
         return Ok(kept);
     }
-    let (path, uuid) = (directory.join(FILE), random());
-    let new = directory.join(format!(".{FILE}.{uuid}"));
-    let placed = write(&new, &format!("{uuid} {machine}\n")).and_then(|()| fs::rename(&new, &path));
-    if placed.is_err() {
-        // The first error is the one to report.
-        let _removed = fs::remove_file(&new);
+    let uuid = random();
+    let text = format!("{uuid} {machine}\n");
+    match store_file(&directory.join(FILE), FileMode::AtMost(0o600), Existing::Replaced, text.as_bytes()) {
+        // A power cut may take it back; until then it is what others find, too.
+        Ok(()) | Err(WriteError::Unknown(_)) => {}
+        Err(WriteError::NotStored(error)) => return Err(error),
     }
-    placed?;
     read(directory, machine).ok_or_else(|| io::Error::other("what was written is not there"))
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 /// A UUID of version 4 (RFC 9562).
