@@ -9,7 +9,8 @@
 CARGO ?= cargo
 BIN = $${CARGO_TARGET_DIR:-target}/release/ebof
 # Built in less than half of the time, and slower (docs/adr/0097-a-quick-build.md).
-QUICK_BIN = $${CARGO_TARGET_DIR:-target}/quick/ebof
+QUICK_DEMO = $${CARGO_TARGET_DIR:-target}/quick/examples/demo
+DEMO = $${CARGO_TARGET_DIR:-target}/release/examples/demo
 SECONDS ?= 60
 TARGET ?= tcp_controller
 NAME ?= pool
@@ -44,14 +45,15 @@ test: ## everything: check, all tests, interoperation with Linux in virtual mach
 run: ## a demonstration: serves a drive with files, attaches and mounts it, compares and measures, and cleans up; leaves target/quick/ebof and libebof_fio.so
 	@scripts/packages.sh demo
 	@$(MAKE) --no-print-directory page-if-npm
-	$(CARGO) build --profile quick --locked -p ebof -p ebof-fio
-	@$(QUICK_BIN) demo $(ARGS)
+	$(CARGO) build --profile quick --locked -p ebof -p ebof-fio --lib --bins --example demo
+	@$(QUICK_DEMO) $(ARGS)
 
 run-box: ## a demonstration: functions of a drive are given to ports, measured and moved while they are used; GUEST=1: measured in a virtual machine, too
 	@scripts/packages.sh demo
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory page-if-npm
+	$(CARGO) build --release --locked -p ebof --bins --example demo
 	@$(if $(GUEST),tests/vm/setup.sh && tests/vm/setup-qemu.sh)
-	@$(BIN) demo --box $(if $(GUEST),--guest tests/vm/box-guest.sh) $(ARGS)
+	@$(DEMO) --box $(if $(GUEST),--guest tests/vm/box-guest.sh) $(ARGS)
 
 scenario: ## plays a scenario of docs/scenarios on this machine: make scenario NAME=pool
 	$(CARGO) build --release --locked -p ebof

@@ -1,5 +1,6 @@
 #!/bin/bash
-# box-guest.sh: measures a function in a guest, for `ebof demo --box` (make run-box GUEST=1).
+# box-guest.sh: measures a function in a guest, for the demonstration of a box (make run-box
+# GUEST=1).
 #
 # box-guest.sh direct SOCKET SECONDS       at a direct port
 # box-guest.sh tcp PORT NQN SECONDS        at a port of the machine's 127.0.0.1

@@ -10,7 +10,6 @@
 mod bench;
 mod command;
 mod control;
-mod demo;
 mod device;
 mod explain;
 mod failure;
@@ -25,13 +24,14 @@ mod top;
 mod verb;
 mod verbs;
 
+pub use bench::server::Server;
 pub use control::{CONTROL_SOCKET, Proven};
 pub use device::strange_name;
 pub use ebof_initiator::overrides::parse::zerocopy_send;
 pub use failure::Failure;
 pub use file::Kind;
 pub use global::{Format, Global, LogFormat};
-pub use program::Program;
+pub use program::{Program, fail};
 pub use supervisor::Supervisor;
 pub use verb::{Group, Of, Outcome, Run, Takes, Verb};
 pub use verbs::completion::answer as complete;

@@ -125,8 +125,7 @@ impl Program {
     /// The lines of the help: the verbs in their groups.
     fn grouped(&self) -> String {
         let mut text = String::new();
-        let shown: Vec<&Verb> = self.shown().collect();
-        for group in shown.chunk_by(|one, next| one.group == next.group) {
+        for group in self.verbs.chunk_by(|one, next| one.group == next.group) {
             for (index, verb) in group.iter().enumerate() {
                 if index == 0 {
                     let _infallible = writeln!(text, "{}:", verb.group.title());
@@ -141,16 +140,16 @@ impl Program {
     fn examples(&self) -> String {
         let mut text = "Examples:\n".to_owned();
         for name in SHOWN {
-            for verb in self.shown().filter(|verb| verb.name == name) {
+            for verb in self.verbs().filter(|verb| verb.name == name) {
                 let _infallible = writeln!(text, "  {}", verb.example);
             }
         }
         text
     }
 
-    /// The verbs that the help shows.
-    pub fn shown(&self) -> impl Iterator<Item = &'static Verb> {
-        self.verbs.iter().copied().filter(|verb| !verb.hidden)
+    /// Its verbs.
+    pub fn verbs(&self) -> impl Iterator<Item = &'static Verb> {
+        self.verbs.iter().copied()
     }
 }
 
@@ -188,8 +187,9 @@ fn wants_json(args: &[OsString]) -> bool {
     false
 }
 
-/// Prints an error: as JSON to standard output, as text to standard error.
-fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
+/// Prints an error: as JSON to standard output, as text to standard error. Gives the status of the
+/// program.
+pub fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     if failure::is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }

@@ -79,8 +79,6 @@ pub struct Verb {
     aliases: &'static [&'static str],
     /// The default log level.
     pub(crate) log_level: LevelFilter,
-    /// Hidden from the help and the manual.
-    pub(crate) hidden: bool,
 }
 
 impl Verb {
@@ -88,7 +86,7 @@ impl Verb {
     /// [`Self::example`].
     pub const fn new(group: Group, name: &'static str, takes: &'static dyn Takes) -> Self {
         let log_level = LevelFilter::WARN;
-        Self { name, group, about: "", takes, example: "", letters: &[], aliases: &[], log_level, hidden: false }
+        Self { name, group, about: "", takes, example: "", letters: &[], aliases: &[], log_level }
     }
 
     /// Sets its line in the help.
@@ -117,15 +115,10 @@ impl Verb {
         Self { log_level, ..self }
     }
 
-    /// Hides it from the help and the manual.
-    pub(crate) const fn hidden(self) -> Self {
-        Self { hidden: true, ..self }
-    }
-
     /// Its part of the command line.
     pub(crate) fn command(&self) -> Command {
         let command = self.takes.describe(Command::new(self.name));
-        let command = command.about(self.about).long_about(None).hide(self.hidden).visible_aliases(self.aliases);
+        let command = command.about(self.about).long_about(None).visible_aliases(self.aliases);
         let command = command.after_help(format!(
             "Example: {}\n\nManual: `ebof man {}`, `ebof man ebof-manual`: {}",
             self.example,

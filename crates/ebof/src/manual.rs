@@ -18,7 +18,7 @@ fn read(name: &str) -> String {
 fn list(program: &Program) -> String {
     let mut text = "\n| section | verb | | example |\n|---|---|---|---|\n".to_owned();
     let mut last = None;
-    for verb in program.shown() {
+    for verb in program.verbs() {
         let section = verb.group.section();
         let link: String =
             section.to_lowercase().replace(' ', "-").chars().filter(|&c| c.is_alphanumeric() || c == '-').collect();
@@ -48,7 +48,7 @@ fn every_verb_is_in_its_section_of_the_manual() {
     let json = read("json.md");
     // Without a JSON document: they print text for people and shells.
     let without = ["completions", "man", "help", "version"];
-    for verb in Program::new(&crate::VERBS).shown() {
+    for verb in Program::new(&crate::VERBS).verbs() {
         let name = verb.name;
         let section = verb.group.section();
         let (_, text) = manual.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no {section}"));

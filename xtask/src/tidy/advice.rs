@@ -65,9 +65,6 @@ const ACTS: &[&str] = &[
     "verwrite it",
 ];
 
-/// These make and destroy what is in a directory of their own, and show the commands.
-const DEMONSTRATIONS: &str = "crates/cli/src/demo";
-
 /// An entry of the list.
 struct Entry<'a> {
     class: &'a str,
@@ -139,7 +136,7 @@ fn wrong(entry: &Entry<'_>, text: &str) -> Option<String> {
 }
 
 fn is_product(path: &str) -> bool {
-    let is_program = path.starts_with("crates/") && path.contains("/src/") && !path.starts_with(DEMONSTRATIONS);
+    let is_program = path.starts_with("crates/") && path.contains("/src/");
     is_program && !["/tests", "/testkit/", "/simulation/", "/fake"].iter().any(|part| path.contains(part))
 }
 

@@ -27,7 +27,7 @@ const TABLED: &[&str] = &["initiator", "medium", "server"];
 const EXCEPTIONS: &[(&str, Size)] = &[
     ("backend", (30, 13)),
     ("bench", (16, 7)),
-    ("cli", (18, 8)),
+    ("cli", (17, 7)),
     ("drive", (28, 9)),
     ("ebof", (21, 7)),
     ("fabrics", (30, 15)),

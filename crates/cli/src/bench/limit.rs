@@ -188,7 +188,8 @@ impl Runs {
 /// A target with a memory drive on a free port.
 fn serve(more: &[&str], stop: &AtomicBool) -> anyhow::Result<Server> {
     let arguments = [&["--listen", "tcp://127.0.0.1:0", "--control", "none", "--nqn", NQN, "mem:1Gi"], more].concat();
-    Server::start(&arguments, Path::new("/"), Stdio::null(), || stop.load(Ordering::Relaxed))
+    let program = std::env::current_exe().context("finding this program")?;
+    Server::start(&program, &arguments, Path::new("/"), Stdio::null(), || stop.load(Ordering::Relaxed))
 }
 
 fn options(server: &Server) -> anyhow::Result<Options> {

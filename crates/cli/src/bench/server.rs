@@ -17,7 +17,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A running `ebof serve`. Dropping it ends the process.
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
     /// The address that it listens on.
     address: String,
@@ -25,17 +25,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `ebof serve` with `arguments`, in `directory`; its log goes to `log`.
+    /// `ebof serve` with `arguments`, in `directory`; its log goes to `log`. `program` is `ebof`.
     ///
     /// # Errors
     /// It did not start (with its output), or `interrupted` returned true.
-    pub(crate) fn start(
+    pub fn start(
+        program: &Path,
         arguments: &[&str],
         directory: &Path,
         log: Stdio,
         interrupted: impl Fn() -> bool,
     ) -> anyhow::Result<Self> {
-        let mut child = Command::new(std::env::current_exe().context("finding this program")?)
+        let mut child = Command::new(program)
             // What is served for a demonstration or a measurement leaves nothing in the state
             // directory.
             .args(["-o", "json", "serve", "--state", "none"])
@@ -75,12 +76,14 @@ impl Server {
     }
 
     /// The address and port that it listens on.
-    pub(crate) fn place(&self) -> (&str, u16) {
+    #[must_use]
+    pub fn place(&self) -> (&str, u16) {
         (&self.address, self.port)
     }
 
     /// The process id.
-    pub(crate) fn id(&self) -> u32 {
+    #[must_use]
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 }

@@ -69,7 +69,7 @@ impl Object {
     }
 
     /// The JSON text, indented, with a newline at its end.
-    pub(crate) fn to_text(&self) -> serde_json::Result<String> {
+    pub fn to_text(&self) -> serde_json::Result<String> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
         Ok(text)

@@ -43,7 +43,7 @@ impl Man {
             return show_page(&pages::main_page(program)?);
         };
         let word = what.to_str().unwrap_or_default();
-        if let Some(verb) = program.shown().find(|verb| verb.name == word) {
+        if let Some(verb) = program.verbs().find(|verb| verb.name == word) {
             let page = pages::of_verb(program, verb)?.pop().map(|(_, page)| page);
             return show_page(&page.unwrap_or_default());
         }
@@ -60,7 +60,7 @@ impl Man {
 fn write_pages(program: &Program, directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     std::fs::write(directory.join("ebof.1"), pages::main_page(program)?)?;
-    for verb in program.shown() {
+    for verb in program.verbs() {
         for (name, page) in pages::of_verb(program, verb)? {
             std::fs::write(directory.join(format!("{name}.1")), page)?;
         }

@@ -71,7 +71,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 98] = [
+pub(crate) static VERBS: [Verb; 97] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -345,7 +345,9 @@ pub(crate) static VERBS: [Verb; 98] = [
         &Of::<crate::qualify::Args>(|args, global| crate::qualify::run(&args, global)),
     )
     .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
-    .example("ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick -o report/"),
+    .example(
+        "ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick -o report/",
+    ),
     Verb::new(Group::Measure, "report", &Of(report::Report::run))
         .about("Show several runs of `qualify` beside each other")
         .example("ebof report monday/ tuesday/ --html"),
@@ -355,10 +357,6 @@ pub(crate) static VERBS: [Verb; 98] = [
     Verb::new(Group::Measure, "rdma-check", &Of(rdma_check::RdmaCheck::run))
         .about("Show RDMA devices, tell why a connection cannot be made, and measure a link")
         .example("ebof rdma-check 192.168.13.147"),
-    Verb::new(Group::Measure, "demo", &Of::<crate::demo::Args>(|args, global| crate::demo::run(&args, global)))
-        .about("Demonstrate ebof on this machine: serve, attach, mount, compare, measure (`make run`)")
-        .example("ebof demo")
-        .hidden(),
     Verb::new(Group::ThisMachine, "gen-hostnqn", &Of(host::Plain::generate))
         .about("Generate a new host NQN")
         .example("ebof gen-hostnqn"),

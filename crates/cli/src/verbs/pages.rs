@@ -163,7 +163,7 @@ pub(crate) fn of_verb(program: &Program, verb: &Verb) -> std::io::Result<Vec<(St
     commands.build();
     let mut pages = Vec::new();
     if let Some(command) = commands.find_subcommand(verb.name) {
-        let others = program.shown().filter(|other| other.group == verb.group && other.name != verb.name);
+        let others = program.verbs().filter(|other| other.group == verb.group && other.name != verb.name);
         let others: Vec<String> = std::iter::once("ebof(1)".to_owned())
             .chain(others.map(|other| format!("ebof-{}(1)", other.name)))
             .collect();
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn every_verb_has_a_page_with_all_sections() {
         let program = Program::new(&[]);
-        for verb in program.shown() {
+        for verb in program.verbs() {
             let pages = of_verb(&program, verb).unwrap();
             let (name, page) = pages.last().unwrap();
             assert_eq!(*name, format!("ebof-{}", verb.name));
@@ -249,7 +249,7 @@ mod tests {
             assert!(page.contains("ebof(1)") && page.contains(&markdown::escaped(verb.example)), "{name}");
         }
         let names = |pages: Vec<(String, Vec<u8>)>| pages.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        let target = program.shown().find(|verb| verb.name == "target").unwrap();
+        let target = program.verbs().find(|verb| verb.name == "target").unwrap();
         let names = names(of_verb(&program, target).unwrap());
         assert!(names.contains(&"ebof-target-show".to_owned()), "{names:?}");
     }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn help_names_no_file_that_only_the_sources_have() {
         let program = Program::new(&[]);
-        let mut pending: Vec<Command> = program.shown().map(Verb::command).chain([program.command()]).collect();
+        let mut pending: Vec<Command> = program.verbs().map(Verb::command).chain([program.command()]).collect();
         while let Some(mut command) = pending.pop() {
             let help = command.render_long_help().to_string();
             assert!(!help.contains("docs/"), "{help}");

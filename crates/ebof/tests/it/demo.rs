@@ -1,5 +1,9 @@
-//! `ebof demo` and `ebof bench` as a user sees them: their output, their ends, and that nothing is
-//! left behind.
+//! The demonstration of `make run` and `ebof bench` as a user sees them: their output, their ends,
+//! and that nothing is left behind.
+
+#[expect(dead_code, reason = "it is a program: its parts are tested here, and the whole below")]
+#[path = "../../examples/demo/main.rs"]
+mod program;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,6 +18,14 @@ fn ebof(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebof")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
+/// The demonstration. Cargo puts examples in a directory beside the programs.
+fn demonstration() -> Command {
+    let directory = Path::new(env!("CARGO_BIN_EXE_ebof")).parent().unwrap().join("examples");
+    let program = directory.join("demo");
+    assert!(program.is_file(), "{} is missing: cargo build -p ebof --example demo", program.display());
+    Command::new(program)
+}
+
 /// Runs the demonstration in a directory of its own; it must succeed.
 fn demo(arguments: &[&str]) -> (Value, String) {
     let parent = tempfile::tempdir().unwrap();
@@ -24,9 +36,8 @@ fn demo(arguments: &[&str]) -> (Value, String) {
     }
     let place = parent.path().join("place");
     fs::create_dir(&place).unwrap();
-    let fixed = ["-o", "json", "demo", "--quick", "--directory", place.to_str().unwrap()];
-    let fixed = [&fixed[..], &["--files", files.to_str().unwrap()], arguments].concat();
-    let output = ebof(&fixed);
+    let fixed = ["-o", "json", "--quick", "--directory", place.to_str().unwrap(), "--files", files.to_str().unwrap()];
+    let output = demonstration().args(fixed).args(arguments).stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stdout));
     assert_nothing_left(&place);
@@ -57,7 +68,8 @@ fn can_mount() -> bool {
 #[test]
 fn a_box_is_demonstrated() {
     let place = tempfile::tempdir().unwrap();
-    let output = ebof(&["-o", "json", "demo", "--box", "--quick", "--directory", place.path().to_str().unwrap()]);
+    let fixed = ["-o", "json", "--box", "--quick", "--directory", place.path().to_str().unwrap()];
+    let output = demonstration().args(fixed).stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stdout));
     assert_nothing_left(place.path());
@@ -109,8 +121,8 @@ fn without_a_mount_the_library_verifies_the_drive() {
 fn an_interrupted_demonstration_cleans_up() {
     let parent = tempfile::tempdir().unwrap();
     // Not the quick one, which might end before it is interrupted.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ebof"))
-        .args(["demo", "--port", "0", "--directory", parent.path().to_str().unwrap()])
+    let mut child = demonstration()
+        .args(["--port", "0", "--directory", parent.path().to_str().unwrap()])
         .current_dir(parent.path().parent().unwrap())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

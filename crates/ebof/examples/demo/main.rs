@@ -1,9 +1,15 @@
-//! `demo`: the demonstration of `make run`. A drive in a file is served, discovered, attached,
-//! mounted, compared and measured, and everything is cleaned up.
+//! The demonstration of `make run`: a drive in a file is served, discovered, attached, mounted,
+//! compared and measured, and everything is cleaned up.
 //!
 //! Owns the order of the steps and their messages. `stage` tracks what has to be cleaned up,
 //! `files` creates the content of the drive, `corners` measures. Every step that a user could take
-//! is run as a shell command.
+//! is run as a shell command, with the program `ebof` that is built beside this one; what no
+//! command does is done through the library.
+#![forbid(unsafe_code)]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the comments of arguments are help texts: brackets mean optional parts"
+)]
 
 mod corners;
 mod enclosure;
@@ -14,23 +20,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ebof_initiator::{Controller, Options};
-use ebof_nvme::Nsid;
+use clap::Parser as _;
+use ebof::{Controller, Nsid, Options, Uri};
+use ebof_cli::output::json::Object;
+use ebof_cli::output::print;
+use ebof_cli::output::text::si;
+use ebof_cli::{Failure, Format};
 use serde_json::Value;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
-use crate::device::parse_uri;
-use crate::failure::Failure;
-use crate::global::{Format, Global};
-use crate::output::json::Object;
-use crate::output::print;
-use crate::output::text::si;
-use crate::verb::Outcome;
 use files::Checksums;
 use stage::Stage;
 
-/// Demonstrates ebof.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+/// Demonstrates ebof on this machine: serve, attach, mount, compare, measure.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "demo", max_term_width = 100)]
+struct Args {
+    /// Format of the result
+    #[arg(short = 'o', long = "output-format", value_enum, default_value_t = Format::Normal, value_name = "FORMAT")]
+    format: Format,
     /// Port of 127.0.0.1 to serve on; another one if it is in use
     #[arg(long, value_name = "PORT", default_value_t = 4420)]
     port: u16,
@@ -66,29 +75,52 @@ struct Shown {
     comparison: ebof_bench::corner::Comparison,
 }
 
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).with_env_var("EBOF_LOG");
+    let filter = filter.from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => ebof_cli::fail(&error, args.format),
+    }
+}
+
 /// Runs the demonstration.
-pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
+fn run(args: &Args) -> anyhow::Result<()> {
     let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
-    let mut stage = Stage::new(&directory, global.format == Format::Json)?;
+    let mut stage = Stage::new(&program()?, &directory, args.format == Format::Json)?;
     if args.enclosure {
         let guest = args.guest.as_deref().map(std::path::absolute).transpose().context("--guest")?;
         let shown = enclosure::play(&mut stage, args.quick, guest.as_deref());
         let shown = put_away(&mut stage, shown)?;
-        if global.format == Format::Json {
+        if args.format == Format::Json {
             print(shown.json().to_text()?.as_bytes())?;
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let shown = play(args, &mut stage);
     let shown = put_away(&mut stage, shown)?;
-    if global.format == Format::Json {
+    if args.format == Format::Json {
         print(shown.json().to_text()?.as_bytes())?;
     }
     if !shown.differing.is_empty() {
         let message = format!("{} files came back different", shown.differing.len());
         return Err(Failure::new("data", message, shown.differing.join("\n  ")).into());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
+}
+
+/// The program `ebof`: cargo puts examples in a directory beside it.
+fn program() -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("finding this program")?;
+    let program = this.parent().and_then(Path::parent).map(|directory| directory.join("ebof"));
+    program.filter(|program| program.is_file()).with_context(|| {
+        format!(
+            "there is no program `ebof` for {}: build it, too (cargo build -p ebof --bins --example demo)",
+            this.display()
+        )
+    })
 }
 
 /// Cleans up, and gives the result.
@@ -154,7 +186,7 @@ struct Drive {
 }
 
 fn make_drive(args: &Args, stage: &mut Stage) -> anyhow::Result<Drive> {
-    let copied = files::collect(args.files.as_deref(), &stage.path("files"))?;
+    let copied = files::collect(args.files.as_deref(), stage.program(), &stage.path("files"))?;
     stage.tell(&format!("{} files, {} of {}", copied.count, si(copied.bytes.into()), copied.from));
     let checksums = files::checksums(stage, "files")?;
     if !stage.has("mkfs.ext4") && stage::is_root() && stage.has("apt-get") {
@@ -252,7 +284,7 @@ fn block_device(document: &Value) -> Result<String, String> {
 /// Copies the drive over the fabric into a file, and extracts the files from it.
 fn read_through_library(stage: &mut Stage, uri: &str, drive: &Drive) -> anyhow::Result<Vec<String>> {
     stage.tell(&format!("reading namespace 1 of {uri} into copy.img"));
-    let controller = Controller::connect(&Options::from_uri(&parse_uri(uri)?))?;
+    let controller = Controller::connect(&Options::from_uri(&Uri::parse(uri)?))?;
     let namespace = controller.namespace(Nsid(1))?;
     let copied = files::copy_namespace(&namespace, &stage.path("copy.img"), || stage.check());
     drop(namespace);

@@ -7,20 +7,18 @@ use std::time::Duration;
 
 use anyhow::bail;
 use comfy_table::{CellAlignment, Table, presets};
+use ebof::{Nsid, Options, Uri};
 use ebof_bench::corner::{Comparison, Unit, compare, four};
 use ebof_bench::{Job, Mix, Report, Source};
-use ebof_initiator::Options;
-use ebof_nvme::Nsid;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{Mode, OFlags};
 
 use super::stage::Stage;
-use crate::device::parse_uri;
 
 /// The measured files: two of the same size on the same file system, one of them served.
-pub(crate) struct Scratch {
+pub(super) struct Scratch {
     /// The served one as an argument of `ebof serve`, relative to the stage's directory.
-    pub(crate) drive: String,
+    pub(super) drive: String,
     local: String,
 }
 
@@ -28,7 +26,7 @@ pub(crate) struct Scratch {
 const NSID: Nsid = Nsid(2);
 
 /// Creates the files.
-pub(crate) fn prepare(stage: &Stage, quick: bool) -> anyhow::Result<Scratch> {
+pub(super) fn prepare(stage: &Stage, quick: bool) -> anyhow::Result<Scratch> {
     let mib = if quick { 32 } else { 256 };
     stage.shell(&format!("truncate -s {mib}M scratch.img local.img"))?;
     let path = stage.path("local.img");
@@ -51,8 +49,8 @@ fn comma_safe(path: &Path) -> String {
 }
 
 /// Runs the corners alternately, with a progress bar on a terminal.
-pub(crate) fn measure(stage: &Stage, scratch: &Scratch, uri: &str, quick: bool) -> anyhow::Result<Comparison> {
-    let options = Options::from_uri(&parse_uri(uri)?);
+pub(super) fn measure(stage: &Stage, scratch: &Scratch, uri: &str, quick: bool) -> anyhow::Result<Comparison> {
+    let options = Options::from_uri(&Uri::parse(uri)?);
     let sources =
         [("local", Source::Local(scratch.local.parse()?)), ("fabric", Source::Fabric(Box::new(options), NSID))];
     let (runtime, ramp) = if quick { (200, 50) } else { (3000, 500) };
@@ -97,7 +95,7 @@ fn run(stage: &Stage, source: &Source, job: &Job, bar: &ProgressBar, done: u64) 
 }
 
 /// Both columns and their ratio.
-pub(crate) fn table(comparison: &Comparison) -> String {
+pub(super) fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["depth 64, one queue", "local file", "over NVMe/TCP", "ratio", "local mean", "fabric mean"]);

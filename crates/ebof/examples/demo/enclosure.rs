@@ -1,4 +1,4 @@
-//! `demo --box`: the demonstration of `make run-box`, after pages 9 to 11 of "NVMe Over Fabric and
+//! `--box`: the demonstration of `make run-box`, after pages 9 to 11 of "NVMe Over Fabric and
 //! Direct Attached Host with NVMe SSD SR-IOV": a namespace is created, mapped to a virtual function
 //! and given to a port, measured there, moved to another port and measured again.
 //!
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
+use ebof::manage::enclosure::{Inventory, PortObject};
 use ebof_bench::direct::{self, DirectLoad, Doorbells};
-use ebof_manage::enclosure::{Inventory, PortObject};
+use ebof_cli::output::json::Object;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::stage::Stage;
-use crate::output::json::Object;
 
 const NQN: &str = "nqn.2014-08.org.example:ebof-box:d0";
 
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn the_configuration_is_legal() {
-        let loaded = ebof_manage::load("box.toml", &configuration(true)).unwrap();
+        let loaded = ebof::manage::load("box.toml", &configuration(true)).unwrap();
         assert_eq!(loaded.config.drives[0].functions, 5);
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ebof_initiator::Namespace;
+use ebof::Namespace;
 
 use super::stage::Stage;
 
@@ -19,18 +19,18 @@ const BYTES_MAX: u64 = 128 << 20;
 const LEFT_OUT: [&str; 2] = ["target", "lost+found"];
 
 /// What was copied.
-pub(crate) struct Copied {
+pub(super) struct Copied {
     /// Where they came from, as text.
-    pub(crate) from: String,
+    pub(super) from: String,
     /// Files.
-    pub(crate) count: usize,
+    pub(super) count: usize,
     /// Their bytes.
-    pub(crate) bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// Copies files to the new directory `into`: those of `from`, or of the working directory if it has
 /// ebof's sources. The program itself, a file of several megabytes, is always added.
-pub(crate) fn collect(from: Option<&Path>, into: &Path) -> anyhow::Result<Copied> {
+pub(super) fn collect(from: Option<&Path>, program: &Path, into: &Path) -> anyhow::Result<Copied> {
     std::fs::create_dir(into)?;
     let sources = Path::new("crates/ebof/Cargo.toml").is_file().then_some(Path::new("."));
     let mut copied = Copied { from: "this program".to_owned(), count: 0, bytes: 0 };
@@ -38,8 +38,7 @@ pub(crate) fn collect(from: Option<&Path>, into: &Path) -> anyhow::Result<Copied
         copied.from = if from == Path::new(".") { "ebof's sources".to_owned() } else { from.display().to_string() };
         copy(from, into, &mut copied).with_context(|| format!("copying the files of {}", from.display()))?;
     }
-    let program = std::env::current_exe()?;
-    copied.bytes += std::fs::copy(&program, into.join("program.bin")).context("copying this program")?;
+    copied.bytes += std::fs::copy(program, into.join("program.bin")).context("copying this program")?;
     copied.count += 1;
     Ok(copied)
 }
@@ -68,16 +67,16 @@ fn copy(from: &Path, into: &Path, copied: &mut Copied) -> io::Result<()> {
 }
 
 /// The SHA-256 of every file below a directory, by path.
-pub(crate) struct Checksums(BTreeMap<PathBuf, String>);
+pub(super) struct Checksums(BTreeMap<PathBuf, String>);
 
 impl Checksums {
     /// Files.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Files whose checksum in `found` differs or is missing. Further files in `found` are ignored.
-    pub(crate) fn differing(&self, found: &Self) -> Vec<String> {
+    pub(super) fn differing(&self, found: &Self) -> Vec<String> {
         let differ = self.0.iter().filter(|(path, sum)| found.0.get(*path) != Some(sum));
         differ.map(|(path, _)| path.display().to_string()).collect()
     }
@@ -92,7 +91,7 @@ impl Checksums {
 }
 
 /// The checksums of the files below `directory` of the stage.
-pub(crate) fn checksums(stage: &Stage, directory: &str) -> anyhow::Result<Checksums> {
+pub(super) fn checksums(stage: &Stage, directory: &str) -> anyhow::Result<Checksums> {
     stage.check()?;
     let line = format!("cd {directory} && find . -type f -not -path './lost+found/*' -exec sha256sum {{}} +");
     stage.tell(&format!("$ {line}"));
@@ -103,7 +102,7 @@ pub(crate) fn checksums(stage: &Stage, directory: &str) -> anyhow::Result<Checks
 
 /// Copies all blocks of a namespace to a new file, which is sparse where they are zero; returns the
 /// number of bytes read.
-pub(crate) fn copy_namespace(
+pub(super) fn copy_namespace(
     namespace: &Namespace,
     into: &Path,
     check: impl Fn() -> anyhow::Result<()>,
@@ -150,7 +149,7 @@ mod tests {
             std::fs::write(path, file).unwrap();
         }
         let into = place.path().join("into");
-        let copied = collect(Some(&from), &into).unwrap();
+        let copied = collect(Some(&from), &std::env::current_exe().unwrap(), &into).unwrap();
         assert_eq!(copied.count, 3, "two files and the program");
         assert_eq!(std::fs::read_to_string(into.join("sub/b.rs")).unwrap(), "sub/b.rs");
         assert!(!into.join(".git").exists() && !into.join("target").exists());

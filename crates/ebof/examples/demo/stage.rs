@@ -12,23 +12,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, bail};
+use ebof_cli::Server;
+use ebof_cli::output::{print, say};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
-
-use crate::bench::server::Server;
-use crate::output::{print, say};
 
 /// Directories of system programs, which are not in every user's PATH.
 const ADMIN_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// A running demonstration.
-pub(crate) struct Stage {
+pub(super) struct Stage {
     /// The result is JSON: messages go to standard error.
     json: bool,
     step: u32,
     interrupted: Arc<AtomicBool>,
-    /// PATH of the commands: begins with a directory that has this program as `ebof`.
+    /// The program `ebof`.
+    program: PathBuf,
+    /// PATH of the commands: begins with a directory that has that program.
     path: std::ffi::OsString,
     directory: Option<TempDir>,
     server: Option<Server>,
@@ -39,17 +40,16 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Creates a temporary directory in `parent`.
-    pub(crate) fn new(parent: &Path, json: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(program: &Path, parent: &Path, json: bool) -> anyhow::Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("catching signals")?;
         }
         let making = || format!("making a temporary directory in {}", parent.display());
         let directory = tempfile::Builder::new().prefix("ebof-demo.").tempdir_in(parent).with_context(making)?;
-        let program = std::env::current_exe().context("finding this program")?;
         let bin = directory.path().join("bin");
         std::fs::create_dir(&bin)?;
-        std::os::unix::fs::symlink(&program, bin.join("ebof"))?;
+        std::os::unix::fs::symlink(program, bin.join("ebof"))?;
         let users = std::env::var_os("PATH").unwrap_or_default();
         let paths = std::iter::once(bin).chain(std::env::split_paths(&users)).chain(ADMIN_PATHS.map(PathBuf::from));
         let path = std::env::join_paths(paths).context("the search path")?;
@@ -57,6 +57,7 @@ impl Stage {
             json,
             step: 0,
             interrupted,
+            program: program.to_owned(),
             path,
             directory: Some(directory),
             server: None,
@@ -67,19 +68,24 @@ impl Stage {
         Ok(stage)
     }
 
+    /// The program `ebof`.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// A path in the directory of the demonstration.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.as_ref().map(TempDir::path).unwrap_or(Path::new("/nonexistent")).join(name)
     }
 
     /// Prints a heading.
-    pub(crate) fn step(&mut self, what: &str) {
+    pub(super) fn step(&mut self, what: &str) {
         self.step += 1;
         self.tell(&format!("\n{}. {what}", self.step));
     }
 
     /// Prints a message.
-    pub(crate) fn tell(&self, text: &str) {
+    pub(super) fn tell(&self, text: &str) {
         if self.json {
             say(text);
         } else {
@@ -89,18 +95,18 @@ impl Stage {
     }
 
     /// Whether the user has interrupted it.
-    pub(crate) fn is_interrupted(&self) -> bool {
+    pub(super) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
     /// # Errors
     /// The user has interrupted it.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.is_interrupted() { bail!("interrupted") } else { Ok(()) }
     }
 
     /// Whether there is such a program.
-    pub(crate) fn has(&self, program: &str) -> bool {
+    pub(super) fn has(&self, program: &str) -> bool {
         std::env::split_paths(&self.path).any(|directory| directory.join(program).is_file())
     }
 
@@ -109,7 +115,7 @@ impl Stage {
     ///
     /// # Errors
     /// It failed (with its output), or the user has interrupted the demonstration.
-    pub(crate) fn shell(&self, line: &str) -> anyhow::Result<String> {
+    pub(super) fn shell(&self, line: &str) -> anyhow::Result<String> {
         self.check()?;
         self.tell(&format!("$ {line}"));
         let output = self.quietly(line)?;
@@ -121,7 +127,7 @@ impl Stage {
     }
 
     /// Runs a line; returns its output.
-    pub(crate) fn quietly(&self, line: &str) -> anyhow::Result<String> {
+    pub(super) fn quietly(&self, line: &str) -> anyhow::Result<String> {
         let output = self.run(line)?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
@@ -143,7 +149,7 @@ impl Stage {
 
     /// Serves `drives` as `nqn` on `port` of 127.0.0.1, or on another one if that is in use;
     /// returns address and port.
-    pub(crate) fn serve(&mut self, port: u16, nqn: &str, drives: &[&str]) -> anyhow::Result<(String, u16)> {
+    pub(super) fn serve(&mut self, port: u16, nqn: &str, drives: &[&str]) -> anyhow::Result<(String, u16)> {
         let taken = port != 0
             && TcpListener::bind(("127.0.0.1", port)).is_err_and(|error| error.kind() == ErrorKind::AddrInUse);
         if taken {
@@ -164,7 +170,7 @@ impl Stage {
         self.tell(&format!("$ ebof serve --listen {listen} --nqn {nqn} {} &", drives.join(" ")));
         let log = File::create(self.path("serve.log")).context("serve.log")?;
         let arguments = [&["--listen", &listen, "--control", "none", "--nqn", nqn], drives].concat();
-        let server = Server::start(&arguments, &self.path(""), log.into(), || self.is_interrupted())?;
+        let server = Server::start(&self.program, &arguments, &self.path(""), log.into(), || self.is_interrupted())?;
         let (address, port) = server.place();
         let place = (address.to_owned(), port);
         self.tell(&format!("  listening on tcp://{address}:{port}"));
@@ -173,11 +179,12 @@ impl Stage {
     }
 
     /// Serves a configuration of the stage's directory.
-    pub(crate) fn serve_configuration(&mut self, file: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    pub(super) fn serve_configuration(&mut self, file: &str, arguments: &[&str]) -> anyhow::Result<()> {
         self.tell(&format!("$ ebof serve --config {file} {} &", arguments.join(" ")));
         let log = File::create(self.path("serve.log")).context("serve.log")?;
         let arguments = [&["--config", file], arguments].concat();
-        self.server = Some(Server::start(&arguments, &self.path(""), log.into(), || self.is_interrupted())?);
+        self.server =
+            Some(Server::start(&self.program, &arguments, &self.path(""), log.into(), || self.is_interrupted())?);
         Ok(())
     }
 
@@ -186,7 +193,7 @@ impl Stage {
     ///
     /// # Errors
     /// Any other failure.
-    pub(crate) fn connect(&mut self, line: &str, nqn: &str) -> anyhow::Result<Result<Value, String>> {
+    pub(super) fn connect(&mut self, line: &str, nqn: &str) -> anyhow::Result<Result<Value, String>> {
         self.check()?;
         self.tell(&format!("$ {line}"));
         // Set before the command, which may be interrupted half-way.
@@ -213,7 +220,7 @@ impl Stage {
     }
 
     /// Disconnects what is connected.
-    pub(crate) fn disconnect(&mut self) -> anyhow::Result<()> {
+    pub(super) fn disconnect(&mut self) -> anyhow::Result<()> {
         let Some(nqn) = self.connected.take() else { return Ok(()) };
         let line = format!("ebof disconnect -n {nqn}");
         self.tell(&format!("$ {line}"));
@@ -228,14 +235,14 @@ impl Stage {
     }
 
     /// Mounts a device on `mnt`.
-    pub(crate) fn mount(&mut self, device: &str) -> anyhow::Result<()> {
+    pub(super) fn mount(&mut self, device: &str) -> anyhow::Result<()> {
         self.check()?;
         self.mounted = true;
         self.shell(&format!("mkdir mnt && mount {device} mnt")).map(drop)
     }
 
     /// Unmounts `mnt`.
-    pub(crate) fn unmount(&mut self) -> anyhow::Result<()> {
+    pub(super) fn unmount(&mut self) -> anyhow::Result<()> {
         if !std::mem::take(&mut self.mounted) {
             return Ok(());
         }
@@ -246,7 +253,7 @@ impl Stage {
     }
 
     /// Cleans up everything; returns the first error after all steps were tried.
-    pub(crate) fn clear(&mut self) -> anyhow::Result<()> {
+    pub(super) fn clear(&mut self) -> anyhow::Result<()> {
         let unmounted = self.unmount();
         let disconnected = self.disconnect();
         if let Some(server) = self.server.take() {
@@ -276,7 +283,7 @@ impl Drop for Stage {
 }
 
 /// Whether we are root.
-pub(crate) fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn a_failing_command_is_reported_and_everything_is_removed() {
         let parent = tempfile::tempdir().unwrap();
-        let mut stage = Stage::new(parent.path(), true).unwrap();
+        let mut stage = Stage::new(&std::env::current_exe().unwrap(), parent.path(), true).unwrap();
         assert_eq!(stage.quietly("echo hello").unwrap(), "hello\n");
         let error = stage.quietly("echo oh no >&2; false").unwrap_err().to_string();
         assert!(error.contains("oh no"), "{error}");
