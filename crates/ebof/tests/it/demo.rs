@@ -14,16 +14,14 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::examples::example;
+
 fn ebof(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebof")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The demonstration. Cargo puts examples in a directory beside the programs.
 fn demonstration() -> Command {
-    let directory = Path::new(env!("CARGO_BIN_EXE_ebof")).parent().unwrap().join("examples");
-    let program = directory.join("demo");
-    assert!(program.is_file(), "{} is missing: cargo build -p ebof --example demo", program.display());
-    Command::new(program)
+    example("demo")
 }
 
 /// Runs the demonstration in a directory of its own; it must succeed.

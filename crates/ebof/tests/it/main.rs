@@ -14,6 +14,7 @@ mod damaged_state;
 mod demo;
 mod durability;
 mod edits;
+mod examples;
 mod host;
 mod https;
 mod idle;
