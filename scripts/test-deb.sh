@@ -46,7 +46,7 @@ done < <(grep -oE '\]\([^) ]+' --include='*.md' -r "$doc")
 done
 bash -n "$tree/usr/share/bash-completion/completions/ebof"
 "$tree/usr/bin/ebof" config check "$tree/etc/ebof/ebof.toml"
-EBOF_STATE_DIR=$again/state "$tree/usr/bin/ebof" connect-all --connections "$tree/etc/ebof/connections.toml"
+EBOF_RUNTIME_DIR=$again/state "$tree/usr/bin/ebof" connect-all --connections "$tree/etc/ebof/connections.toml"
 # The symbols belong to the program.
 id=$(readelf -n "$tree/usr/bin/ebof" | sed -n 's/^ *Build ID: //p')
 dpkg-deb -c "$out"/ebof-dbgsym_*.deb >"$again/symbols"

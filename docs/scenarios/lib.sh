@@ -122,7 +122,7 @@ plug() { ip link set "$1" up; }
 inside() {
   exec ${3:-} nsenter -t "${holder[$1]}" --net --mount --uts \
     env -u EBOF_SCENARIO_WORK -u STATE_DIRECTORY -u EBOF_LOG PATH="$work/bin:$PATH" HOME="$work/$1" \
-    EBOF_STATE_DIR="$work/$1/run" NO_COLOR=1 bash --norc -c "cd '$work/$1' && $2"
+    EBOF_RUNTIME_DIR="$work/$1/run" NO_COLOR=1 bash --norc -c "cd '$work/$1' && $2"
 }
 quiet() { (inside "$@") </dev/null; }
 

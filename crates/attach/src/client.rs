@@ -126,7 +126,7 @@ fn spawn(record: &Record, lock: std::fs::File) -> Result<Child, Error> {
         .create(true)
         .open(record.log())
         .map_err(|error| Error::io(format!("making {}", record.log().display()), error))?;
-    scope::command(&program, &record.directory)
+    ebof_state::hand_on_runtime_directory(&mut scope::command(&program, &record.directory))
         .arg(daemon::ARGUMENT)
         .arg(&record.directory)
         .current_dir("/")
@@ -626,7 +626,7 @@ mod tests {
         let lock = record_of(&states, other.id());
         std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
         let told = disconnect_in(&states, &Select::All, true).unwrap_err().to_string();
-        assert!(told.contains("belongs to user 65534") && told.contains("EBOF_STATE_DIR"), "{told}");
+        assert!(told.contains("belongs to user 65534") && told.contains("EBOF_RUNTIME_DIR"), "{told}");
         assert_eq!(other.try_wait().unwrap(), None, "it was ended");
         // A directory of ours in which somebody else has a record.
         std::os::unix::fs::chown(directory.path(), Some(0), None).unwrap();

@@ -212,7 +212,7 @@ fn directory_advice(error: &ebof_state::StateError) -> String {
     match error {
         // What others have put there is not to be taken over.
         ebof_state::StateError::Owner { .. } | ebof_state::StateError::Mode { .. } => {
-            "nothing in it was believed: name a directory of your own in XDG_RUNTIME_DIR or EBOF_STATE_DIR".to_owned()
+            "nothing in it was believed: name a directory of your own in XDG_RUNTIME_DIR or EBOF_RUNTIME_DIR".to_owned()
         }
         error => error.advice(),
     }

@@ -205,13 +205,13 @@ const LOCK: &str = "lock";
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 impl StateDir {
-    /// This user's: `$EBOF_STATE_DIR`, else `/run/ebof` for root, else
-    /// `$XDG_RUNTIME_DIR/ebof`, else `/tmp/ebof-UID`.
+    /// This user's: what the user has named ([`ebof_state::runtime_directory`]), else `/run/ebof`
+    /// for root, else `$XDG_RUNTIME_DIR/ebof`, else `/tmp/ebof-UID`.
     #[must_use]
     pub fn standard() -> Self {
         let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let user = rustix::process::geteuid();
-        let base = named("EBOF_STATE_DIR").unwrap_or_else(|| {
+        let base = ebof_state::runtime_directory().unwrap_or_else(|| {
             if user.is_root() {
                 Self::of_root().base
             } else {
@@ -228,10 +228,10 @@ impl StateDir {
         Self { base: PathBuf::from("/run/ebof") }
     }
 
-    /// The superuser's, for other users; `None` for the superuser, and if `$EBOF_STATE_DIR` is set.
+    /// The superuser's, for other users; `None` for the superuser, and if the user has named one.
     #[must_use]
     pub fn of_root_for_others() -> Option<Self> {
-        let only = std::env::var_os("EBOF_STATE_DIR").is_some_and(|value| !value.is_empty());
+        let only = ebof_state::runtime_directory().is_some();
         let own = Self::standard();
         let root = Self::of_root();
         (!only && own.path() != root.path()).then_some(root)
@@ -515,7 +515,7 @@ pub(crate) mod tests {
         let states = StateDir::at(directory.path());
         for error in [states.records().unwrap_err(), states.lock().unwrap_err(), states.check().unwrap_err()] {
             let text = error.to_string();
-            assert!(text.contains("may be written by others") && text.contains("EBOF_STATE_DIR"), "{text}");
+            assert!(text.contains("may be written by others") && text.contains("EBOF_RUNTIME_DIR"), "{text}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The options that every verb has.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -26,6 +27,10 @@ pub struct Global {
     /// Time limit of a command, in milliseconds
     #[arg(long, global = true, value_name = "MS", help_heading = "Global options")]
     timeout: Option<u64>,
+    /// The directory of connected devices and of the control socket
+    /// [default: $EBOF_RUNTIME_DIR; /run/ebof (root), $XDG_RUNTIME_DIR/ebof]
+    #[arg(long, global = true, value_name = "DIRECTORY", help_heading = "Global options")]
+    runtime_dir: Option<PathBuf>,
     /// Format of the logs on standard error; EBOF_LOG sets the level, as in EBOF_LOG=debug
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Human, value_name = "FORMAT", help_heading = "Global options")]
     pub(crate) log_format: LogFormat,
@@ -61,6 +66,11 @@ impl Global {
     /// The time limit of a command, if the user has set one.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.map(Duration::from_millis)
+    }
+
+    /// The runtime directory, if an option names it.
+    pub(crate) fn runtime_dir(&self) -> Option<&Path> {
+        self.runtime_dir.as_deref()
     }
 
     /// The log level: `level`, or more with `-vv`.

@@ -70,6 +70,11 @@ impl Program {
             }
         };
         start_logging(global.log_format, global.log_level(verb.log_level));
+        if let Some(path) = global.runtime_dir() {
+            ebof_state::set_runtime_directory(path.to_owned());
+        }
+        ebof_state::runtime_directory_warning().iter().for_each(|warning| say(warning));
+        directory::warning(args).into_iter().for_each(say);
         match run(&global) {
             Ok(code) => code,
             Err(error) => match error.downcast::<NotSent>() {

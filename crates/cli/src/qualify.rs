@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// A local device that the others are compared with
     #[arg(long, value_name = "DEVICE")]
     against: Option<String>,
-    /// The directory of the report; `-o DIRECTORY` means the same
+    /// The directory of the report
     #[arg(long, value_name = "DIRECTORY", default_value = "report")]
     report: PathBuf,
     /// The load generator: ebof, fio, or both beside each other [default: ebof; fio where a device

@@ -17,6 +17,7 @@ mod lock;
 mod parents;
 mod path;
 mod place;
+mod runtime;
 mod user_file;
 
 pub use calls::{Calls, SystemCall, SystemCalls};
@@ -27,6 +28,7 @@ pub use files::{Existing, FileMode};
 pub use lock::{Lock, LockError};
 pub use path::standard_path;
 pub use place::{OwnedBy, Place};
+pub use runtime::{hand_on_runtime_directory, runtime_directory, runtime_directory_warning, set_runtime_directory};
 pub use user_file::{store_file, store_file_with};
 
 /// The largest content of a file.

@@ -4,17 +4,19 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::runtime::runtime_directory;
+
 /// Where the state directory is by default: what systemd says (`$STATE_DIRECTORY`), also where the
-/// unit has its sockets in a run-time directory (`$EBOF_STATE_DIR`), which does not outlive it; or
-/// `state` in `$EBOF_STATE_DIR`, where everything of ebof is elsewhere; otherwise `/var/lib/ebof`
-/// for root, and `$XDG_STATE_HOME/ebof` or `~/.local/state/ebof` for others. `None` if the
-/// environment does not tell.
+/// unit has its sockets in a runtime directory, which does not outlive it; or `state` in the
+/// runtime directory that the user has named ([`crate::runtime_directory`]), where everything of
+/// ebof is elsewhere; otherwise `/var/lib/ebof` for root, and `$XDG_STATE_HOME/ebof` or
+/// `~/.local/state/ebof` for others. `None` if the environment does not tell.
 #[must_use]
 pub fn standard_path() -> Option<PathBuf> {
-    standard(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
+    standard(rustix::process::geteuid().is_root(), runtime_directory(), |name| std::env::var_os(name))
 }
 
-fn standard(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn standard(is_root: bool, elsewhere: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     // Relative paths in these variables are to be ignored (XDG Base Directory Specification), and
     // mean nothing to a service.
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -23,7 +25,6 @@ fn standard(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Optio
         let first = paths.as_bytes().split(|&byte| byte == b':').next()?;
         Some(Path::new(std::ffi::OsStr::from_bytes(first)).to_owned()).filter(|path| path.is_absolute())
     });
-    let elsewhere = variable("EBOF_STATE_DIR").filter(|path| !path.is_empty());
     let elsewhere = elsewhere.and_then(|path| Some(std::path::absolute(path).ok()?.join("state")));
     match of_systemd.or(elsewhere) {
         Some(path) => Some(path),
@@ -42,7 +43,7 @@ mod tests {
     fn the_standard_path_is_systemds_or_the_users() {
         let at = |is_root, set: &[(&str, &str)]| {
             let value = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
-            standard(is_root, value).map(|path| path.display().to_string())
+            standard(is_root, crate::runtime::named(value), value).map(|path| path.display().to_string())
         };
         let some = |path: &str| Some(path.to_owned());
         assert_eq!(at(true, &[("HOME", "/root")]), some("/var/lib/ebof"));

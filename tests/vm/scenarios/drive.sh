@@ -42,7 +42,7 @@ target_up() { ask target up; }
 on_ebof() {
   local verb=$1 status=0
   shift
-  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+$transport://$drive_address:$drive_port/$drive_nqn" "$@" >"$work/verb.out" 2>&1 || status=$?
+  EBOF_RUNTIME_DIR=$work/state "$ebof" "$verb" "nvme+$transport://$drive_address:$drive_port/$drive_nqn" "$@" >"$work/verb.out" 2>&1 || status=$?
   tee -a "$work/verbs.log" <"$work/verb.out"
   return $status
 }
@@ -218,7 +218,7 @@ same_json() {
   # shellcheck disable=SC2086 # verb and options
   nvme $verb "${devices[@]:0:1}" "$@" -o json 2>/dev/null | sed '1{/^NVMe Identify/d}' | json_keys >/tmp/theirs
   # shellcheck disable=SC2086
-  EBOF_STATE_DIR=/tmp/ebof /host/ebof $verb "${devices[@]:1:1}" "$@" -o json 2>/tmp/our-errors | json_keys >/tmp/ours
+  EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof $verb "${devices[@]:1:1}" "$@" -o json 2>/tmp/our-errors | json_keys >/tmp/ours
   while read -r key; do
     is_difference "$verb" "${key%: *}" || missing+="$key"$'\n'
   done < <(comm -23 /tmp/theirs /tmp/ours)
@@ -233,7 +233,7 @@ same_json() {
 # ebof's host beside the kernel's, on the same subsystem: each verb by both.
 our_host() {
   modprobe ublk_drv
-  check "ebof connects" eval "EBOF_STATE_DIR=/tmp/ebof /host/ebof connect -t $transport -a $address -s $port -n $nqn \
+  check "ebof connects" eval "EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof connect -t $transport -a $address -s $port -n $nqn \
     -q $bob -I ${bob##*:} -i 1 -o json >/tmp/connected" || return 1
   ours=$(jq -r .device /tmp/connected)
 }
@@ -241,9 +241,9 @@ step_json() {
   local theirs=/dev/$controller ours cntlid verb fid
   step "JSON as nvme-cli's"
   our_host || return
-  cntlid=$(EBOF_STATE_DIR=/tmp/ebof /host/ebof id-ctrl "$ours" -o json | jq .cntlid)
+  cntlid=$(EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof id-ctrl "$ours" -o json | jq .cntlid)
   check "nvme attach-ns for ebof's host" nvme attach-ns "$theirs" -n 2 -c "$cntlid"
-  check "its device appears" until_true 30 eval "EBOF_STATE_DIR=/tmp/ebof /host/ebof id-ns ${ours}n2"
+  check "its device appears" until_true 30 eval "EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof id-ns ${ours}n2"
   for verb in list list-subsys "list-subsys -v" show-topology "show-topology -v"; do same_json "$verb" --; done
   for verb in id-ctrl nvm-id-ctrl id-ns-granularity list-endgrp id-iocs show-regs smart-log error-log fw-log effects-log \
     fid-support-effects-log supported-log-pages self-test-log persistent-event-log sanitize-log resv-notif-log; do
@@ -251,7 +251,7 @@ step_json() {
       error-log) same_json $verb "$theirs" "$ours" -- -e 4 ;;
       persistent-event-log)
         nvme $verb "$theirs" -a 1 >/dev/null
-        EBOF_STATE_DIR=/tmp/ebof /host/ebof $verb "$ours" -a 1 >/dev/null
+        EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof $verb "$ours" -a 1 >/dev/null
         same_json $verb "$theirs" "$ours" -- -a 0
         nvme $verb "$theirs" -a 2 >/dev/null
         ;;
@@ -269,7 +269,7 @@ step_json() {
   for verb in id-ns ns-descs nvm-id-ns cmdset-ind-id-ns resv-report; do
     same_json $verb "${theirs}n2" "${ours}n2" --
   done
-  EBOF_STATE_DIR=/tmp/ebof /host/ebof disconnect-all >/dev/null 2>&1
+  EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof disconnect-all >/dev/null 2>&1
   check "nvme detach-ns from ebof's host" nvme detach-ns "$theirs" -n 2 -c "$cntlid"
 }
 
@@ -389,9 +389,9 @@ step_two_hosts() {
   check "Alice writes again" write_to "$a"
   # Without multipathing in the kernel namespaces belong to their controllers, as ebof's do.
   if our_host; then # as Bob, who has the namespace
-    check "its device appears" until_true 30 eval "EBOF_STATE_DIR=/tmp/ebof /host/ebof id-ns ${ours}n2"
+    check "its device appears" until_true 30 eval "EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof id-ns ${ours}n2"
     same_json "list -v" --
-    EBOF_STATE_DIR=/tmp/ebof /host/ebof disconnect-all >/dev/null 2>&1
+    EBOF_RUNTIME_DIR=/tmp/ebof /host/ebof disconnect-all >/dev/null 2>&1
   fi
   check "nvme disconnect" nvme disconnect -n "$nqn"
 }

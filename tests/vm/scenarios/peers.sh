@@ -73,7 +73,7 @@ on_reload() {
 
 # A verb for the drive's subsystem, with its arguments. The machine is another host than the guest.
 manages() {
-  EBOF_STATE_DIR="$work/state" "$ebof" "$1" "nvme+tcp://127.0.0.1:$port/$drive" "${@:2}"
+  EBOF_RUNTIME_DIR="$work/state" "$ebof" "$1" "nvme+tcp://127.0.0.1:$port/$drive" "${@:2}"
 }
 # A request of the guest: another namespace with the NSID of the first one. The guest is paused
 # meanwhile, so it sees only the result.

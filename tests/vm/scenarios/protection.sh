@@ -27,7 +27,7 @@ on_target() {
 on_ebof() {
   local nsid=$1 verb=$2
   shift 2
-  EBOF_STATE_DIR=$work/state "$ebof" "$verb" "nvme+tcp://127.0.0.1:$drive_port/$drive_nqn/$nsid" "$@" >>"$work/verbs.log" 2>&1
+  EBOF_RUNTIME_DIR=$work/state "$ebof" "$verb" "nvme+tcp://127.0.0.1:$drive_port/$drive_nqn/$nsid" "$@" >>"$work/verbs.log" 2>&1
 }
 
 guest() {

@@ -38,7 +38,7 @@ impl Device {
 
     fn run(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.ebof);
-        let output = command.args(words).env("EBOF_STATE_DIR", self.records.path()).output();
+        let output = command.args(words).env("EBOF_RUNTIME_DIR", self.records.path()).output();
         let output = output.with_context(|| format!("ebof {}", words[0]))?;
         if !output.status.success() {
             bail!("ebof {}: {}", words[0], String::from_utf8_lossy(&output.stderr).trim());

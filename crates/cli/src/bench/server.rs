@@ -36,7 +36,7 @@ impl Server {
         log: Stdio,
         interrupted: impl Fn() -> bool,
     ) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
+        let mut child = ebof_state::hand_on_runtime_directory(&mut Command::new(program))
             // What is served for a demonstration or a measurement leaves nothing in the state
             // directory.
             .args(["-o", "json", "serve", "--state", "none"])

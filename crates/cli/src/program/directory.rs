@@ -1,4 +1,4 @@
-//! `-o` of `qualify`: a format as everywhere, or the directory of the report.
+//! `-o` of `qualify`: a format as everywhere, or, as it was, the directory of the report.
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,7 +9,7 @@ use crate::global::Format;
 /// The verb whose `-o` may name a directory.
 const VERB: &str = "qualify";
 /// Global options that take a value in the next word.
-const WITH_VALUE: [&str; 5] = ["-o", "--output-format", "--output", "--timeout", "--log-format"];
+const WITH_VALUE: [&str; 6] = ["-o", "--output-format", "--output", "--timeout", "--runtime-dir", "--log-format"];
 
 /// The command line with `--report` in place of an `-o` that names a directory.
 pub(super) fn named(args: &[OsString]) -> Vec<OsString> {
@@ -29,6 +29,12 @@ pub(super) fn named(args: &[OsString]) -> Vec<OsString> {
         }
     }
     named
+}
+
+/// What to tell who names the directory in the old way.
+pub(super) fn warning(args: &[OsString]) -> Option<&'static str> {
+    (named(args) != args)
+        .then_some("warning: `-o DIRECTORY` is an old way to name the report: say `--report DIRECTORY`")
 }
 
 fn is_format(word: &OsStr) -> bool {
@@ -73,5 +79,14 @@ mod tests {
         ] {
             assert_eq!(line(same), same);
         }
+    }
+
+    #[test]
+    fn the_old_way_is_told_and_the_new_one_is_not() {
+        let told = |text: &str| warning(&text.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(told("ebof qualify odcc x -o report/").unwrap().contains("--report DIRECTORY"));
+        assert!(told("ebof --runtime-dir r qualify odcc x -o=report").is_some());
+        assert_eq!(told("ebof qualify odcc x --report report/ -o json"), None);
+        assert_eq!(told("ebof bench x -o report/"), None);
     }
 }

@@ -43,7 +43,7 @@ impl Drop for Connected {
 /// What this program prints as JSON, or why it failed.
 fn ebof(arguments: &[&str]) -> Result<Value, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let output = Command::new(program)
+    let output = ebof_state::hand_on_runtime_directory(&mut Command::new(program))
         .args(["-o", "json"])
         .args(arguments)
         .stdin(Stdio::null())

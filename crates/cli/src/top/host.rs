@@ -95,7 +95,7 @@ impl ThisHost {
     /// What attach daemons hold.
     fn attached(&mut self) -> Result<Found, Failure> {
         let records = self.states.records().map_err(|error| {
-            let advice = "$EBOF_STATE_DIR names another state directory";
+            let advice = "--runtime-dir and $EBOF_RUNTIME_DIR name another runtime directory";
             Failure::new("io", error.to_string(), advice)
         })?;
         let mut found = Found::default();

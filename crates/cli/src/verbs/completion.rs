@@ -58,6 +58,7 @@ pub fn answer(program: &Program, args: &[OsString]) -> bool {
         return false;
     }
     let directory = std::env::current_dir().ok();
+    named(args, "--runtime-dir").map(PathBuf::from).into_iter().for_each(ebof_state::set_runtime_directory);
     let control = named(args, "--control").map(PathBuf::from);
     let asked = CompleteEnv::with_factory(|| with_values(program.command(), control.as_deref(), false))
         .bin("ebof")

@@ -346,7 +346,7 @@ pub(crate) static VERBS: [Verb; 97] = [
     )
     .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
     .example(
-        "ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick -o report/",
+        "ebof qualify odcc nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1 --quick --report report/",
     ),
     Verb::new(Group::Measure, "report", &Of(report::Report::run))
         .about("Show several runs of `qualify` beside each other")

@@ -117,9 +117,10 @@ EBOF_LOG
 The level of the log on standard error, as in \\fBEBOF_LOG=debug\\fR or
 \\fBEBOF_LOG=warn,ebof_initiator=trace\\fR.
 .TP
-EBOF_STATE_DIR
-The directory of connected devices and of the control socket, in place of \\fI/run/ebof\\fR (root) or
-\\fI$XDG_RUNTIME_DIR/ebof\\fR.
+EBOF_RUNTIME_DIR
+The runtime directory, with connected devices and the control socket, in place of
+\\fI/run/ebof\\fR (root) or \\fI$XDG_RUNTIME_DIR/ebof\\fR; \\fB\\-\\-runtime\\-dir\\fR counts more. Its old name,
+EBOF_STATE_DIR, works and warns.
 .TP
 NO_COLOR
 No colours on terminals.

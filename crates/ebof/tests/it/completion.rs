@@ -9,7 +9,7 @@ fn complete(shell: &str, state: &Path, words: &[&str]) -> String {
         .arg("--")
         .args(words)
         .envs([("COMPLETE", shell), ("_CLAP_COMPLETE_INDEX", &index), ("_CLAP_IFS", "\n")])
-        .env("EBOF_STATE_DIR", state)
+        .env("EBOF_RUNTIME_DIR", state)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -52,7 +52,7 @@ fn ask(shell: &str, file: &str, state: &Path) -> Command {
     let programs = Path::new(env!("CARGO_BIN_EXE_ebof")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(shell);
-    command.env("PATH", path).env("EBOF_STATE_DIR", state).env("HOME", state).env("TERM", "dumb").current_dir(state);
+    command.env("PATH", path).env("EBOF_RUNTIME_DIR", state).env("HOME", state).env("TERM", "dumb").current_dir(state);
     command
 }
 

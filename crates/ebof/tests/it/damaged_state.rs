@@ -20,7 +20,7 @@ fn arguments(command: &mut Command, directory: &Path) {
         .args(["serve", "--state", "state", "-o", "json", "--control", "control.sock"])
         .args(["--https", "127.0.0.1:0", "--http", "127.0.0.1:0"])
         .current_dir(directory)
-        .env("EBOF_STATE_DIR", directory.join("run"))
+        .env("EBOF_RUNTIME_DIR", directory.join("run"))
         .env_remove("EBOF_LOG");
 }
 

@@ -77,7 +77,7 @@ impl Rig {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-        command.args(args).env("EBOF_STATE_DIR", self.state.path()).env_remove("EBOF_LOG").stdin(Stdio::null());
+        command.args(args).env("EBOF_RUNTIME_DIR", self.state.path()).env_remove("EBOF_LOG").stdin(Stdio::null());
         command
     }
 

@@ -14,6 +14,6 @@ pub(crate) fn ebof(directory: &Path) -> Command {
 
 /// The same for a command that runs the program.
 pub(crate) fn alone(command: &mut Command, directory: &Path) {
-    command.current_dir(directory).env("EBOF_STATE_DIR", directory.join("run"));
+    command.current_dir(directory).env("EBOF_RUNTIME_DIR", directory.join("run"));
     command.env_remove("EBOF_LOG").env_remove("STATE_DIRECTORY");
 }

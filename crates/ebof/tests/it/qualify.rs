@@ -40,7 +40,7 @@ fn a_namespace_is_compared_with_a_local_device_in_a_report_for_people_and_progra
     let server = Server::start(NQN, &["mem:64Mi"]);
     let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", server.port);
     let directory = tempfile::tempdir().unwrap();
-    let arguments = ["odcc", uri.as_str(), "--against", "mem:64Mi", "--yes-destroy-data", "-o", "out/"];
+    let arguments = ["odcc", uri.as_str(), "--against", "mem:64Mi", "--yes-destroy-data", "--report", "out/"];
     let output = qualify(directory.path(), &arguments);
     assert!(output.status.success(), "{}", told(&output));
     let printed = document(&output);
@@ -93,7 +93,7 @@ fn corners_are_measured_on_ext4_too() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let output = qualify(directory.path(), &["corners", "disk.img:128Mi", "-o", "out"]);
+    let output = qualify(directory.path(), &["corners", "disk.img:128Mi", "--report", "out"]);
     assert!(output.status.success(), "{}", told(&output));
     let kept = report(&directory.path().join("out"));
     let on_ext4 = kept["results"].as_array().unwrap().iter();
@@ -126,15 +126,20 @@ fn data_are_not_destroyed_without_a_word() {
     assert_eq!(fs::read(directory.path().join("disk.img")).unwrap(), bytes);
     // Reading needs no question, and no right to write.
     fs::set_permissions(directory.path().join("disk.img"), fs::Permissions::from_mode(0o444)).unwrap();
-    let reads = qualify(directory.path(), &["cdm", "disk.img", "--reads-only", "-o", "out"]);
-    assert!(reads.status.success(), "{}", told(&reads));
+    let warning = "say `--report DIRECTORY`";
+    let reads = qualify(directory.path(), &["cdm", "disk.img", "--reads-only", "--report", "out"]);
+    assert!(reads.status.success() && !told(&reads).contains(warning), "{}", told(&reads));
+    // As it was named before.
+    let reads = qualify(directory.path(), &["cdm", "disk.img", "--reads-only", "-o", "old"]);
+    assert!(reads.status.success() && told(&reads).contains(warning), "{}", told(&reads));
+    assert_eq!(report(&directory.path().join("old"))["state"], "complete");
     assert_eq!(fs::read(directory.path().join("disk.img")).unwrap(), bytes);
 }
 
 #[test]
 fn ctrl_c_leaves_a_partial_report_that_is_resumed() {
     let directory = tempfile::tempdir().unwrap();
-    let line = ["qualify", "cdm", "mem:64Mi", "-o", "out", "--quick=60", "--rounds", "1", "--no-repeat"];
+    let line = ["qualify", "cdm", "mem:64Mi", "--report", "out", "--quick=60", "--rounds", "1", "--no-repeat"];
     let mut command: Command = ebof(directory.path());
     let mut child = command.args(line).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = directory.path().join("out");
@@ -165,7 +170,7 @@ fn a_target_that_goes_away_ends_the_procedure_and_the_rest_is_kept() {
     let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", server.port);
     let directory = tempfile::tempdir().unwrap();
     let mut command = ebof(directory.path());
-    command.args(["qualify", "cdm", &uri, "--yes-destroy-data", "-o", "out", "--quick=60", "--no-repeat"]);
+    command.args(["qualify", "cdm", &uri, "--yes-destroy-data", "--report", "out", "--quick=60", "--no-repeat"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = directory.path().join("out");
     let until = Instant::now() + Duration::from_secs(60);

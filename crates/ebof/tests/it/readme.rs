@@ -146,7 +146,7 @@ impl Shell {
             .args(["--net", "--mount", "--propagation", "private", "sh", "-c", set_up])
             .current_dir(directory)
             .env("PATH", path)
-            .env_remove("EBOF_STATE_DIR")
+            .env_remove("EBOF_RUNTIME_DIR")
             .env_remove("EBOF_LOG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -175,7 +175,7 @@ fn a_directory_has_one_target() {
     let other = tempfile::tempdir().unwrap();
     let file = directory.path().join("file.toml");
     let mut second = serve(other.path(), &["--config", file.to_str().unwrap()]);
-    second.env("EBOF_STATE_DIR", directory.path().join("run"));
+    second.env("EBOF_RUNTIME_DIR", directory.path().join("run"));
     let second = Serving::start(second, other.path());
     assert_eq!(second.started["state"], Value::Null);
     assert!(second.refused(&["config", "rollback"]).contains("the target has no state directory"));
@@ -183,6 +183,34 @@ fn a_directory_has_one_target() {
     assert!(told.contains("there is nothing to serve"), "{told}");
     let told = refused(directory.path(), &["--listen", "tcp://127.0.0.1:0"]);
     assert!(told.contains("--listen is for drives on the command line"), "{told}");
+}
+
+/// Where the control socket is, and what was told.
+fn socket(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (String, String) {
+    let mut command = ebof(directory);
+    command.env_remove("EBOF_RUNTIME_DIR").env_remove("EBOF_STATE_DIR").envs(variables.iter().copied());
+    let output = command.args(["target", "show"]).args(arguments).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let path = told.split([' ', '\n']).find(|word| word.contains("control.sock")).unwrap_or_default().to_owned();
+    (path, told)
+}
+
+#[test]
+fn the_runtime_directory_is_named_by_an_option_or_a_variable_and_its_old_name_warns() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name).display().to_string();
+    let (new, old) = (place("new"), place("old"));
+    let (new, old) = (("EBOF_RUNTIME_DIR", new.as_str()), ("EBOF_STATE_DIR", old.as_str()));
+    for (arguments, variables, expected, warns) in [
+        (&["--runtime-dir", "given"][..], &[new, old][..], "given", false),
+        (&["--runtime-dir", "given"], &[old], "given", false),
+        (&[], &[new, old], "new", false),
+        (&[], &[old], "old", true),
+    ] {
+        let (path, told) = socket(directory.path(), arguments, variables);
+        assert!(path.contains(&place(expected)), "{arguments:?} {variables:?}: {told}");
+        assert_eq!(told.contains("EBOF_STATE_DIR is an old name of EBOF_RUNTIME_DIR"), warns, "{told}");
+    }
 }
 
 #[test]

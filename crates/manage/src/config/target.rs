@@ -207,7 +207,7 @@ impl TargetOptions {
             text: "path of the socket through which `ebof target` manages the target, or \
                    `\"none\"`. Only its owner, its group and root may use it. Several targets need \
                    different paths: a socket that a running target has is an error. The runtime \
-                   directory is `$EBOF_STATE_DIR`; `/run/ebof` for root, otherwise \
+                   directory is `$EBOF_RUNTIME_DIR`; `/run/ebof` for root, otherwise \
                    `$XDG_RUNTIME_DIR/ebof`; only its owner may enter it",
         },
         Key {

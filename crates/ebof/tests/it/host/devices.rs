@@ -146,7 +146,7 @@ fn another_user_sees_connections_of_root() {
     }
     let rig = Rig::new();
     let mut script = std::process::Command::new("unshare");
-    script.args(["-m", "--propagation", "private", "sh", "-c", TWO_USERS]).env_remove("EBOF_STATE_DIR");
+    script.args(["-m", "--propagation", "private", "sh", "-c", TWO_USERS]).env_remove("EBOF_RUNTIME_DIR");
     script.env_remove("XDG_RUNTIME_DIR").env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("NQN", NQN);
     let output = script.env("PORT", rig.address("any").port().to_string()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -58,7 +58,7 @@ impl Rig {
 
     pub(super) fn run(&self, args: &[&str]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
-        command.args(args).env("EBOF_STATE_DIR", self.directory.path()).env_remove("EBOF_LOG").stdin(Stdio::null());
+        command.args(args).env("EBOF_RUNTIME_DIR", self.directory.path()).env_remove("EBOF_LOG").stdin(Stdio::null());
         command.output().unwrap().into()
     }
 

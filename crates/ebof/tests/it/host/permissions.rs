@@ -18,7 +18,7 @@ fn run_as(user: u32, limit: &str, directory: &Path, args: &[&str]) -> Run {
     let mut command = Command::new("unshare");
     command.args(["-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh", "/mnt/ebof"]).args(args);
     command.env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("ID", user.to_string()).env("LIMIT", limit);
-    command.env("EBOF_STATE_DIR", directory.join("own")).env_remove("EBOF_LOG");
+    command.env("EBOF_RUNTIME_DIR", directory.join("own")).env_remove("EBOF_LOG");
     command.current_dir(directory).stdin(Stdio::null()).output().unwrap().into()
 }
 

@@ -43,7 +43,7 @@ impl Rig {
         std::fs::write(&conf, text).unwrap();
         let mut command = Command::new("unshare");
         command.args(["-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).args(args);
-        command.env("CONF", conf).env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("EBOF_STATE_DIR", self.state.path());
+        command.env("CONF", conf).env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("EBOF_RUNTIME_DIR", self.state.path());
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         let mut ready = [0; 6];

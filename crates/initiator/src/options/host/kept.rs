@@ -25,27 +25,27 @@ pub(super) fn directories(root: &Path) -> Vec<PathBuf> {
     let is_root = rustix::process::geteuid().is_root();
     if root != Path::new("/") || is_root {
         let of_root = [root.join("var/lib/ebof"), root.join("run/ebof")];
-        return elsewhere(|name| std::env::var_os(name))
+        return elsewhere(ebof_state::runtime_directory(), |name| std::env::var_os(name))
             .filter(|_| root == Path::new("/"))
             .into_iter()
             .chain(of_root)
             .collect();
     }
-    of_user(|name| std::env::var_os(name))
+    of_user(ebof_state::runtime_directory(), |name| std::env::var_os(name))
 }
 
-fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+fn of_user(runtime: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     // Relative paths in these variables are to be ignored (XDG Base Directory Specification).
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     let places = state.into_iter().chain(absolute("XDG_RUNTIME_DIR")).map(|base| base.join("ebof"));
-    elsewhere(&variable).into_iter().chain(places).collect()
+    elsewhere(runtime, &variable).into_iter().chain(places).collect()
 }
 
 /// Where everything of ebof is elsewhere, or a service has a directory of its own.
-fn elsewhere(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+fn elsewhere(runtime: Option<PathBuf>, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("STATE_DIRECTORY").or_else(|| absolute("EBOF_STATE_DIR"))
+    absolute("STATE_DIRECTORY").or_else(|| runtime.filter(|path| path.is_absolute()))
 }
 
 /// What this machine is called, now.
@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn a_user_has_a_place_of_its_own() {
         let at = |set: &[(&str, &str)]| {
-            let found = of_user(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into()));
+            let found =
+                of_user(None, |name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into()));
             found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
         };
         assert_eq!(at(&[("HOME", "/h"), ("XDG_RUNTIME_DIR", "/r")]), ["/h/.local/state/ebof", "/r/ebof"]);

@@ -49,7 +49,7 @@ fn is_gone(rig: &Rig) -> bool {
 fn kill_during(rig: &mut Rig, verb: &str, args: &[&str], after: Duration) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebof"));
     command.arg(verb).arg(rig.uri("")).args(["--hostnqn", ALICE]).args(args);
-    command.env("EBOF_STATE_DIR", rig.directory.path()).stdin(Stdio::null());
+    command.env("EBOF_RUNTIME_DIR", rig.directory.path()).stdin(Stdio::null());
     let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(after);
     rig.kill();

@@ -43,7 +43,7 @@ fn devices_that_end_and_controllers_that_are_given_up_are_in_the_system_log() {
     };
     let mut connect = Command::new("unshare");
     connect.args(["-m", "--propagation", "private", "sh", "-c", CONNECT]).env("LOG", &socket);
-    connect.env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("EBOF_STATE_DIR", rig.directory.path());
+    connect.env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("EBOF_RUNTIME_DIR", rig.directory.path());
     let output = connect.env("NQN", NQN).env("PORT", rig.port()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
