@@ -11,9 +11,9 @@ use std::collections::HashSet;
 use crate::config::{Config, limits};
 use crate::diagnostic::Collector;
 use crate::read::native::Known;
-use crate::read::table::{Table, as_string, beginning};
+use crate::read::table::{Table, beginning};
 use crate::read::tree::{Node, Value};
-use crate::read::values;
+use crate::read::values::{self, as_string};
 
 mod port;
 mod subsystem;
@@ -51,11 +51,11 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     let Some(mut table) = Table::open("an nvmetcli configuration", root, out) else { return config };
     let mut import =
         Import { known: Known::default(), links: Vec::new(), authenticated: HashSet::new(), ports_left_out: 0 };
-    let hosts = bounded(&mut table, "hosts", limits::HOSTS_MAX, out);
+    let hosts = table.bounded("hosts", limits::HOSTS_MAX, out).unwrap_or_default();
     config.hosts = hosts.iter().filter_map(|node| import.host(node, out)).collect();
-    let ports = bounded(&mut table, "ports", limits::PORTS_MAX, out);
+    let ports = table.bounded("ports", limits::PORTS_MAX, out).unwrap_or_default();
     config.ports = ports.iter().filter_map(|node| port::read(&mut import, node, out)).collect();
-    let subsystems = bounded(&mut table, "subsystems", limits::SUBSYSTEMS_MAX, out);
+    let subsystems = table.bounded("subsystems", limits::SUBSYSTEMS_MAX, out).unwrap_or_default();
     config.subsystems = subsystems.iter().filter_map(|node| subsystem::read(&mut import, node, out)).collect();
     ignore_unknown(&table, out);
     if config.ports.is_empty() && !out.has_errors() {
@@ -67,15 +67,6 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
         out.error(span, message, "accepted: at least one port with \"trtype\": \"tcp\"");
     }
     config
-}
-
-fn bounded<'t>(table: &mut Table<'t>, key: &'static str, max: usize, out: &mut Collector<'_>) -> &'t [Node] {
-    let nodes = table.array(key, out).unwrap_or_default();
-    if let Some(surplus) = nodes.get(max) {
-        let message = format!("there are {} {key}", nodes.len());
-        out.error(surplus.span.clone(), message, format!("accepted: at most {max}"));
-    }
-    &nodes[..nodes.len().min(max)]
 }
 
 /// Notes that unknown keys, which newer kernels and other tools add, have no effect.

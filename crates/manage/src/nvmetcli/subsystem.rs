@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use ebof_nvme::Uuid;
 
-use super::{Import, bounded, ignore_unknown, loose_boolean, loose_integer, loose_string};
+use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
 use crate::config::{BlockSize, Namespace, Subsystem, limits};
 use crate::diagnostic::Collector;
 use crate::drive::Drive;
-use crate::read::table::{Table, as_string, beginning};
+use crate::read::table::{Table, beginning};
 use crate::read::tree::{Node, Value};
-use crate::read::values::{self, Unique};
+use crate::read::values::{self, Unique, as_string};
 use ebof_grammar::backing::checked_path;
 
 /// Reads a subsystem.
@@ -25,7 +25,7 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
     }
     read_allowed_hosts(import, &mut table, &mut subsystem, out);
     let max = usize::try_from(limits::NAMESPACES_MAX).unwrap_or(usize::MAX);
-    let namespaces = bounded(&mut table, "namespaces", max, out);
+    let namespaces = table.bounded("namespaces", max, out).unwrap_or_default();
     let mut numbers = Unique::default();
     let read = namespaces.iter().filter_map(|node| read_namespace(import, node, &mut numbers, out));
     subsystem.namespaces = read.collect();

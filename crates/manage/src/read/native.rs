@@ -2,37 +2,19 @@
 //!
 //! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
-use std::collections::{HashMap, HashSet};
-
-use ebof_nvme::Nqn;
-
 use crate::config::{Assigned, Config, Host, Port, TargetOptions, limits};
-use crate::diagnostic::{Collector, MAX_ITEMS};
+use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
-use crate::nearest::nearest;
-use crate::read::table::{Table, as_string};
+use crate::read::table::Table;
 use crate::read::tree::{Node, Value};
-use crate::read::values::{self, Unique};
+use crate::read::values::{self, as_string};
 
+mod backing;
 mod drive;
+mod known;
 mod subsystem;
 
-/// What subsystems may refer to.
-#[derive(Default)]
-pub(crate) struct Known {
-    /// Port names, and whether the port serves discovery only. Ports with mistakes are included: a
-    /// second error about the reference would not help.
-    pub(crate) ports: Vec<(String, bool)>,
-    /// Names of direct ports, and the subsystem that is there.
-    pub(crate) direct: HashMap<String, Option<String>>,
-    /// Host NQNs, including those of entries with mistakes.
-    pub(crate) hosts: HashSet<String>,
-    /// Drives, including those with mistakes.
-    drives: Vec<drive::KnownDrive>,
-    pub(crate) unique: Unique,
-    /// Paths that are used by read-only namespaces only.
-    pub(crate) shared: HashSet<String>,
-}
+pub(crate) use known::Known;
 
 /// Reads a whole configuration.
 pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
@@ -43,46 +25,23 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
         config.target = read_target(node, out);
     }
     config.ports = read_ports(&mut table, &mut known, out);
-    if let Some(nodes) = bounded(&mut table, "hosts", limits::HOSTS_MAX, out) {
+    if let Some(nodes) = table.bounded("hosts", limits::HOSTS_MAX, out) {
         config.hosts = nodes.iter().filter_map(|node| read_host(node, &mut known, out)).collect();
     }
-    if let Some(nodes) = bounded(&mut table, "drives", limits::DRIVES_MAX, out) {
+    if let Some(nodes) = table.bounded("drives", limits::DRIVES_MAX, out) {
         config.drives = nodes.iter().filter_map(|node| drive::read(node, &mut known, out)).collect();
     }
-    if let Some(nodes) = bounded(&mut table, "subsystems", limits::SUBSYSTEMS_MAX, out) {
+    if let Some(nodes) = table.bounded("subsystems", limits::SUBSYSTEMS_MAX, out) {
         let subsystems = nodes.iter().filter_map(|node| subsystem::read(node, &mut known, out));
         config.subsystems = subsystems.collect();
     }
     table.finish(out);
-    drive::remark(&config, &known, out);
-    remark_on_direct_ports(&config, &known, out);
+    known.remark_on_drives(&config, out);
+    known.remark_on_direct_ports(&config, out);
     if config.subsystems.is_empty() && !out.has_errors() {
         out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
     }
     config
-}
-
-/// A direct port has a controller by a subsystem of the configuration, or by a function that is
-/// given to it while the target runs.
-fn remark_on_direct_ports(config: &Config, known: &Known, out: &mut Collector<'_>) {
-    if known.drives.iter().any(drive::KnownDrive::has_functions) {
-        return;
-    }
-    for port in config.ports.iter().filter(|port| known.direct.get(&port.name) == Some(&None)) {
-        let message = format!("no subsystem has the direct port {}: no controller can be enabled there", port.name);
-        let help = format!("add {} to a subsystem", out.assignment("ports", &format!("[\"{}\"]", port.name)));
-        out.warning(0..0, message, help);
-    }
-}
-
-/// The elements of an array that has at most `max` of them.
-fn bounded<'t>(table: &mut Table<'t>, key: &'static str, max: usize, out: &mut Collector<'_>) -> Option<&'t [Node]> {
-    let nodes = table.array(key, out)?;
-    if let Some(surplus) = nodes.get(max) {
-        let message = format!("there are {} {key}", nodes.len());
-        out.error(surplus.span.clone(), message, format!("accepted: at most {max}"));
-    }
-    Some(&nodes[..nodes.len().min(max)])
 }
 
 fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
@@ -95,7 +54,7 @@ fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
 }
 
 fn read_ports(table: &mut Table<'_>, known: &mut Known, out: &mut Collector<'_>) -> Vec<Port> {
-    let Some(nodes) = bounded(table, "ports", limits::PORTS_MAX, out) else {
+    let Some(nodes) = table.bounded("ports", limits::PORTS_MAX, out) else {
         // The default serves this machine only.
         let port = Port::new(1, Listen::loopback());
         known.ports.push((port.name.clone(), false));
@@ -185,47 +144,4 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         known.hosts.insert(text.clone());
     }
     nqn.map(|nqn| Host { nqn })
-}
-
-impl Known {
-    /// The NQN of a host that the configuration defines.
-    pub(crate) fn host(&self, node: &Node, out: &mut Collector<'_>) -> Option<Nqn> {
-        let text = as_string("allowed_hosts", node, out)?;
-        if self.hosts.contains(text) {
-            // Its mistakes are reported where it is defined.
-            return Nqn::parse(text).ok();
-        }
-        let nqn = values::check_nqn(text, &node.span, out)?;
-        // Comparing takes time: with thousands of hosts no similar name is suggested.
-        let mut hosts: Vec<&str> = self.hosts.iter().map(String::as_str).take(MAX_ITEMS).collect();
-        hosts.sort_unstable();
-        let help = match nearest(text, &hosts) {
-            Some(near) => format!("did you mean \"{near}\"? Otherwise describe it in `hosts`"),
-            None => format!("describe it in `hosts`: {}", out.assignment("nqn", &format!("\"{nqn}\""))),
-        };
-        out.error(node.span.clone(), "the host is not described", help);
-        None
-    }
-
-    /// The name of a port that the configuration defines and that may have subsystems.
-    pub(crate) fn port(&self, node: &Node, out: &mut Collector<'_>) -> Option<String> {
-        let text = as_string("ports", node, out)?;
-        match self.ports.iter().find(|(name, _)| name == text) {
-            Some((name, false)) => return Some(name.clone()),
-            Some((_, true)) => {
-                let help = "leave it out here, or remove discovery_only there";
-                out.error(node.span.clone(), format!("the port `{text}` serves discovery only"), help);
-            }
-            None => {
-                let names: Vec<&str> = self.ports.iter().map(|(name, _)| name.as_str()).collect();
-                let help = match nearest(text, &names) {
-                    Some(near) => format!("did you mean \"{near}\"?"),
-                    None if names.is_empty() => "no port is described".into(),
-                    None => format!("accepted here: \"{}\"", names.join("\", \"")),
-                };
-                out.error(node.span.clone(), format!("there is no port `{text}`"), help);
-            }
-        }
-        None
-    }
 }

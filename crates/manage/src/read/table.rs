@@ -8,7 +8,7 @@ use crate::diagnostic::{Collector, MAX_ITEMS, Span};
 use crate::keys::{Form, Key};
 use crate::nearest::nearest;
 use crate::read::tree::{Entry, Node, Value};
-use crate::read::values;
+use crate::read::values::{self, as_string, mismatch};
 
 /// A table that is being read. A key becomes known by being read.
 pub(crate) struct Table<'t> {
@@ -168,6 +168,16 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// The elements of an array that has at most `max` of them; `None` if the key is missing.
+    pub(crate) fn bounded(&mut self, key: &'static str, max: usize, out: &mut Collector<'_>) -> Option<&'t [Node]> {
+        let nodes = self.array(key, out)?;
+        if let Some(surplus) = nodes.get(max) {
+            let message = format!("there are {} {key}", nodes.len());
+            out.error(surplus.span.clone(), message, format!("accepted: at most {max}"));
+        }
+        Some(&nodes[..nodes.len().min(max)])
+    }
+
     /// Unknown keys, each with a message and a help text.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t Entry, String, String)> {
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
@@ -193,17 +203,4 @@ impl<'t> Table<'t> {
 /// The position of a diagnostic about something that may have many lines: its first character.
 pub(crate) fn beginning(span: &Span) -> Span {
     span.start..span.end.min(span.start + 1)
-}
-
-/// A string; anything else is reported.
-pub(crate) fn as_string<'t>(key: &str, node: &'t Node, out: &mut Collector<'_>) -> Option<&'t str> {
-    if let Value::String(text) = &node.value {
-        return Some(text);
-    }
-    mismatch(key, node, "a string", out);
-    None
-}
-
-pub(crate) fn mismatch(key: &str, node: &Node, accepted: &str, out: &mut Collector<'_>) {
-    out.error(node.span.clone(), format!("`{key}` is {}", node.value.kind()), format!("accepted: {accepted}"));
 }

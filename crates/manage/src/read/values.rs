@@ -1,5 +1,5 @@
-//! Values that need more checks than their type: names, sizes, durations, addresses, identifiers,
-//! and values that must be unique.
+//! Strings, and values that need more checks than their type: names, sizes, durations, addresses,
+//! identifiers, and values that must be unique.
 //!
 //! Shared by the reader of ebof's own keys and the importer.
 
@@ -14,7 +14,6 @@ use crate::config::{Eui64, Nguid};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::Drive;
 use crate::nearest::nearest;
-use crate::read::table::{as_string, mismatch};
 use crate::read::tree::{Node, Value};
 use crate::units::{DURATION_FORM, SIZE_FORM, format_duration, format_size, parse_duration, parse_size};
 
@@ -43,6 +42,20 @@ impl Unique {
         self.first.insert((what, value.to_owned()), span.clone());
         None
     }
+}
+
+/// A string; anything else is reported.
+pub(crate) fn as_string<'t>(key: &str, node: &'t Node, out: &mut Collector<'_>) -> Option<&'t str> {
+    if let Value::String(text) = &node.value {
+        return Some(text);
+    }
+    mismatch(key, node, "a string", out);
+    None
+}
+
+/// Reports a value of another type than the key has.
+pub(crate) fn mismatch(key: &str, node: &Node, accepted: &str, out: &mut Collector<'_>) {
+    out.error(node.span.clone(), format!("`{key}` is {}", node.value.kind()), format!("accepted: {accepted}"));
 }
 
 /// An NQN from a node.

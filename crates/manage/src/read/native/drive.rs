@@ -1,37 +1,18 @@
-//! Drives in ebof's own keys, and references of subsystems to them.
+//! Drives in ebof's own keys.
 
 use std::collections::BTreeMap;
 
 use ebof_nvme::Nqn;
 
-use super::subsystem::read_drive;
-use super::{Known, bounded};
-use crate::config::{
-    Attach, Config, FORGETFUL, ManagedDrive, READ_ONLY, Subsystem, WITHOUT_SIZE, is_drive_name, limits,
-};
+use super::backing;
+use super::known::{Known, KnownDrive};
+use crate::config::{Attach, FORGETFUL, ManagedDrive, READ_ONLY, WITHOUT_SIZE, is_drive_name, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
-use crate::nearest::nearest;
-use crate::read::table::{Table, mismatch};
+use crate::read::table::Table;
 use crate::read::tree::{Node, Value};
-use crate::read::values;
+use crate::read::values::{self, as_string, mismatch};
 use crate::units::format_size;
-
-/// A drive that subsystems may refer to, with mistakes or without.
-#[derive(Default)]
-pub(crate) struct KnownDrive {
-    name: String,
-    span: Span,
-    pub(super) serial: Option<String>,
-    pub(super) model: Option<String>,
-    /// The lowest controller id of a host.
-    pub(super) least_cntlid: u16,
-    pub(super) functions: u16,
-    /// Hosts that it refers to, and in which key.
-    mentions: Vec<(Nqn, &'static str, Span)>,
-    /// Where a subsystem refers to it.
-    user: Option<Span>,
-}
 
 /// Reads a drive.
 pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<ManagedDrive> {
@@ -39,7 +20,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     let mut entry = KnownDrive::default();
     let name = table.required("name", "\"d0\"", out).and_then(|node| read_name(node, &mut entry, known, out));
     let backing_node = table.required("backing", "\"disk.img\"", out);
-    let backing = backing_node.and_then(|node| read_drive("backing", BACKING_FORM, node, out));
+    let backing = backing_node.and_then(|node| backing::read("backing", BACKING_FORM, node, out));
     if let (Some(backing), Some(node)) = (&backing, backing_node) {
         check_backing(backing, &node.span, out);
         known.claim_drive(backing, &node.span, out);
@@ -73,7 +54,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
 const BACKING_FORM: &str = "\"PATH\", \"mem:SIZE\" or { path = \"PATH\" }";
 
 fn read_name(node: &Node, entry: &mut KnownDrive, known: &mut Known, out: &mut Collector<'_>) -> Option<String> {
-    let name = crate::read::table::as_string("name", node, out)?;
+    let name = as_string("name", node, out)?;
     name.clone_into(&mut entry.name);
     entry.span = node.span.clone();
     if !is_drive_name(name) {
@@ -112,7 +93,7 @@ fn check_backing(backing: &Drive, span: &Span, out: &mut Collector<'_>) {
 }
 
 fn read_managers(table: &mut Table<'_>, entry: &mut KnownDrive, out: &mut Collector<'_>) -> Option<Vec<Nqn>> {
-    let nodes = bounded(table, "managers", limits::DRIVE_HOSTS_MAX, out)?;
+    let nodes = table.bounded("managers", limits::DRIVE_HOSTS_MAX, out)?;
     let mut managers = Vec::new();
     for node in nodes {
         let Some(nqn) = values::nqn("managers", node, out) else { continue };
@@ -164,88 +145,4 @@ fn read_quotas(
         quotas.insert(nqn.to_string(), size);
     }
     quotas
-}
-
-/// Checks of drives for which their subsystems have to be known.
-pub(super) fn remark(config: &Config, known: &Known, out: &mut Collector<'_>) {
-    for drive in &known.drives {
-        if drive.user.is_none() {
-            let help = format!("add {} to a subsystem", out.assignment("drive", &format!("\"{}\"", drive.name)));
-            let message = format!("no subsystem has the drive {}: no host can reach it", drive.name);
-            out.warning(drive.span.clone(), message, help);
-        }
-        let mut users = config.subsystems.iter().filter(|subsystem| subsystem.drive.as_ref() == Some(&drive.name));
-        let Some(subsystem) = users.next() else { continue };
-        drive.check_names(subsystem, config, out);
-        if !subsystem.allow_any_host {
-            drive.remark_on_hosts(subsystem, known, out);
-        }
-    }
-}
-
-impl KnownDrive {
-    /// Whether it has functions, which can be given to ports.
-    pub(super) fn has_functions(&self) -> bool {
-        self.functions > 0
-    }
-
-    /// Functions have subsystems of their own, whose names follow from the drive's.
-    fn check_names(&self, subsystem: &Subsystem, config: &Config, out: &mut Collector<'_>) {
-        if self.functions > 0 && ManagedDrive::function_nqn(&subsystem.nqn, self.functions).is_none() {
-            let message = format!("the NQN of the subsystem of {} is too long for functions", self.name);
-            out.error(self.span.clone(), message, "`:vf` and a number are appended: use a shorter one");
-            return;
-        }
-        let names = (1..=self.functions).filter_map(|id| ManagedDrive::function_nqn(&subsystem.nqn, id));
-        for name in names.filter(|name| config.subsystems.iter().any(|other| other.nqn == *name)) {
-            let message = format!("a subsystem has the NQN of a function of {}: {name}", self.name);
-            out.error(self.span.clone(), message, "give the subsystem another NQN");
-        }
-    }
-
-    fn remark_on_hosts(&self, subsystem: &Subsystem, known: &Known, out: &mut Collector<'_>) {
-        let strangers = self.mentions.iter().filter(|(nqn, ..)| !subsystem.allowed_hosts.contains(nqn));
-        for (nqn, role, span) in strangers.take(crate::diagnostic::MAX_ITEMS) {
-            let allowed: Vec<&str> = subsystem.allowed_hosts.iter().map(Nqn::as_str).take(100).collect();
-            // An allowed host has to be defined, too.
-            let described = if known.hosts.contains(nqn.as_str()) { "" } else { "`hosts` and to " };
-            let add = format!("add it to {described}allowed_hosts of {}", subsystem.nqn);
-            let help = match nearest(nqn.as_str(), &allowed) {
-                Some(near) => format!("did you mean \"{near}\"? Otherwise {add}"),
-                None => add,
-            };
-            out.warning(span.clone(), format!("the {role} may not connect to the drive's subsystem"), help);
-        }
-    }
-}
-
-impl Known {
-    /// The drive that a subsystem refers to; no other subsystem can use it from then on.
-    pub(super) fn drive(&mut self, node: &Node, out: &mut Collector<'_>) -> Option<&KnownDrive> {
-        let text = crate::read::table::as_string("drive", node, out)?;
-        let Some(at) = self.drives.iter().position(|drive| drive.name == text) else {
-            let names: Vec<&str> = self.drives.iter().map(|drive| drive.name.as_str()).collect();
-            let help = match nearest(text, &names) {
-                Some(near) => format!("did you mean \"{near}\"?"),
-                None if names.is_empty() => format!("describe it: {}", out.table_list("drives")),
-                None => format!("accepted here: \"{}\"", names.join("\", \"")),
-            };
-            out.error(node.span.clone(), format!("there is no drive `{text}`"), help);
-            return None;
-        };
-        if let Some(first) = &self.drives[at].user {
-            let help = format!("a drive belongs to one subsystem; line {} names it first", out.line_of(first));
-            out.error(node.span.clone(), format!("the drive {text} has a subsystem already"), help);
-            return None;
-        }
-        self.drives[at].user = Some(node.span.clone());
-        Some(&self.drives[at])
-    }
-}
-
-impl KnownDrive {
-    /// Its name.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
 }

@@ -4,15 +4,14 @@ use std::collections::HashSet;
 
 use ebof_nvme::Nqn;
 
-use super::drive::KnownDrive;
-use super::{Known, bounded};
+use super::backing;
+use super::known::{Known, KnownDrive};
 use crate::config::{Assigned, BlockSize, IdentityRule, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
-use crate::read::table::{Table, beginning, mismatch};
+use crate::read::table::{Table, beginning};
 use crate::read::tree::{Node, Value};
 use crate::read::values::{self, Unique};
-use ebof_grammar::backing::checked_path;
 
 /// Reads a subsystem.
 pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Subsystem> {
@@ -33,7 +32,7 @@ pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> O
     let drive = table.node("drive");
     let described = drive.and_then(|node| known.drive(node, out));
     read_identity(&mut table, &mut subsystem, described, out);
-    subsystem.drive = described.map(|drive| drive.name().to_owned());
+    subsystem.drive = described.map(|drive| drive.name.clone());
     let least = described.map_or(u16::from(drive.is_none()) * limits::CNTLID_MIN, |drive| drive.least_cntlid);
     table.take(Subsystem::KEYS, &mut subsystem, out);
     read_access(&mut table, &mut subsystem, known, out);
@@ -144,7 +143,7 @@ fn read_namespaces(
     out: &mut Collector<'_>,
 ) -> Vec<Namespace> {
     let max = usize::try_from(limits::NAMESPACES_MAX).unwrap_or(usize::MAX);
-    let nodes = bounded(table, "namespaces", max, out).unwrap_or_default();
+    let nodes = table.bounded("namespaces", max, out).unwrap_or_default();
     let mut numbers = Unique::default();
     let mut read: Vec<(Namespace, &Span)> = Vec::new();
     for node in nodes {
@@ -186,7 +185,7 @@ fn read_namespace(node: &Node, numbers: &mut Unique, known: &mut Known, out: &mu
         only_one = numbers.claim("the NSID", &nsid.to_string(), &node.span, out);
     }
     let drive_node = table.required("drive", "\"disk.img\"", out);
-    let drive = drive_node.and_then(|node| read_drive("drive", NAMESPACE_FORM, node, out));
+    let drive = drive_node.and_then(|node| backing::read("drive", NAMESPACE_FORM, node, out));
     let block_size = read_block_size(&mut table, out);
     if let (Some(drive), Some(node)) = (&drive, drive_node) {
         known.claim_drive(drive, &node.span, out);
@@ -243,45 +242,3 @@ fn read_identifiers(table: &mut Table<'_>, namespace: &mut Namespace, known: &mu
 }
 
 const NAMESPACE_FORM: &str = "a string or a table; PATH, PATH:SIZE (made when missing), mem:SIZE or null:SIZE";
-
-/// `drive = "disk.img:10G"` or
-/// `drive = { path = "disk.img", size = "10G", direct = true, read_only = false }`.
-pub(super) fn read_drive(key: &'static str, form: &'static str, node: &Node, out: &mut Collector<'_>) -> Option<Drive> {
-    match &node.value {
-        Value::String(text) => values::drive(text, &node.span, out),
-        Value::Table(_) => {
-            let mut table = Table::open("a drive", node, out)?.with(FileDrive::KEYS);
-            let path_node = table.required("path", "\"disk.img\"", out);
-            let mut file = FileDrive::default();
-            table.take(FileDrive::KEYS, &mut file, out);
-            table.finish(out);
-            let path_node = path_node?;
-            let path = crate::read::table::as_string("path", path_node, out)?;
-            if let Err(error) = checked_path(path) {
-                out.error(path_node.span.clone(), error.to_string(), error.advice());
-                return None;
-            }
-            Some(Drive::File(FileDrive { path: path.to_owned(), ..file }))
-        }
-        _ => {
-            mismatch(key, node, form, out);
-            None
-        }
-    }
-}
-
-impl Known {
-    /// Two namespaces that write one file destroy each other's data.
-    pub(crate) fn claim_drive(&mut self, drive: &Drive, span: &Span, out: &mut Collector<'_>) {
-        let Drive::File(file) = drive else { return };
-        let first = self.unique.taken("the drive", &file.path, span, out);
-        let sharing = file.read_only && self.shared.contains(&file.path);
-        let conflict = first.filter(|_| !sharing);
-        if let Some(line) = conflict {
-            let help = format!("line {line} has it first; only read_only drives can be shared");
-            out.error(span.clone(), format!("the drive {} is used twice", file.path), help);
-        } else if file.read_only {
-            self.shared.insert(file.path.clone());
-        }
-    }
-}
