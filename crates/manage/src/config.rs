@@ -74,6 +74,19 @@ impl Config {
         }
     }
 
+    /// Gives ports and namespaces without a number the one that they have in `current`: a port is
+    /// identified by its address, a namespace by its drive. New ones get numbers that `current`
+    /// does not use, as long as there are any, so that hosts do not take a new namespace for an old
+    /// one.
+    pub fn keep_numbers(&mut self, current: &Self) {
+        numbers::keep_port_ids(&mut self.ports, &current.ports);
+        for subsystem in &mut self.subsystems {
+            if let Some(before) = current.subsystems.iter().find(|before| before.nqn == subsystem.nqn) {
+                numbers::keep_nsids(&mut subsystem.namespaces, &before.namespaces);
+            }
+        }
+    }
+
     /// The ports that listen.
     pub fn enabled_ports(&self) -> impl Iterator<Item = &Port> {
         self.ports.iter().filter(|port| port.enabled)

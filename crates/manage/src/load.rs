@@ -96,20 +96,18 @@ fn read_root(format: Format, root: &Node, out: &mut Collector<'_>) -> Config {
     }
 }
 
-impl Config {
-    /// Checks a configuration that was built by hand, such as from command-line arguments, by all
-    /// the rules of [`load`]. `name` is what messages call it; they point into its TOML form.
-    ///
-    /// # Errors
-    /// All errors of the configuration.
-    pub fn checked(&self, name: &str) -> Result<Loaded, Diagnostics> {
-        let text = self.to_toml().map_err(|error| {
-            let mut out = Collector::new(name, "");
-            out.error(0..0, error.to_string(), "");
-            out.finish()
-        })?;
-        load_as(Format::Toml, name, &text)
-    }
+/// Checks a configuration that was built by hand, such as from command-line arguments, by all the
+/// rules of [`load`]. `name` is what messages call it; they point into its TOML form.
+///
+/// # Errors
+/// All errors of the configuration.
+pub fn check(name: &str, config: &Config) -> Result<Loaded, Diagnostics> {
+    let text = config.to_toml().map_err(|error| {
+        let mut out = Collector::new(name, "");
+        out.error(0..0, error.to_string(), "");
+        out.finish()
+    })?;
+    load_as(Format::Toml, name, &text)
 }
 
 #[cfg(test)]

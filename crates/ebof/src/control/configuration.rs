@@ -235,7 +235,7 @@ fn generation(managed: &Managed, name: &str) -> Result<(Loaded, String), No> {
     };
     let config = generations.read(generation).map_err(|error| unusable(error.to_string()))?;
     let name = format!("generation {number}");
-    let loaded = config.checked(&name).map_err(|diagnostics| unusable(diagnostics.to_string()))?;
+    let loaded = ebof_manage::load::check(&name, &config).map_err(|diagnostics| unusable(diagnostics.to_string()))?;
     Ok((loaded, format!("rollback to generation {number}")))
 }
 

@@ -75,7 +75,7 @@ pub(super) fn without_drives(args: &Args) -> Result<(), Failure> {
 /// Checks the arguments by the rules of configuration files. Errors have no line and column,
 /// because there is no file.
 pub(super) fn checked(config: &Config) -> anyhow::Result<Loaded> {
-    config.checked("command line").map_err(|mistakes| {
+    ebof_manage::load::check("command line", config).map_err(|mistakes| {
         let messages: Vec<&str> = mistakes.items.iter().map(|item| item.message.as_str()).collect();
         // `...; line 11 has it first` refers to a file, and there is none.
         let help = mistakes.items.iter().filter_map(|item| item.help.as_deref()?.split("; line ").next());

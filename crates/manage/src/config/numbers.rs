@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Config, Namespace, Port, limits};
+use super::{Namespace, Port, limits};
 
 /// Whether [`load`](crate::load()) assigned a number that the configuration does not set. All
 /// values compare equal, because this is not part of a configuration and is not serialised.
@@ -19,22 +19,9 @@ impl PartialEq for Assigned {
 
 impl Eq for Assigned {}
 
-impl Config {
-    /// Gives ports and namespaces without a number the one that they have in `current`: a port is
-    /// identified by its address, a namespace by its drive. New ones get numbers that `current`
-    /// does not use, as long as there are any, so that hosts do not take a new namespace for an old
-    /// one.
-    pub fn keep_numbers(&mut self, current: &Self) {
-        keep_port_ids(&mut self.ports, &current.ports);
-        for subsystem in &mut self.subsystems {
-            if let Some(before) = current.subsystems.iter().find(|before| before.nqn == subsystem.nqn) {
-                keep_nsids(&mut subsystem.namespaces, &before.namespaces);
-            }
-        }
-    }
-}
-
-fn keep_port_ids(ports: &mut [Port], current: &[Port]) {
+/// Gives ports without an id that of the same port in `current`, or one that `current` does not
+/// use.
+pub(super) fn keep_port_ids(ports: &mut [Port], current: &[Port]) {
     let mut taken: HashSet<u16> = ports.iter().filter(|port| !port.assigned.0).map(|port| port.id).collect();
     let mut new = Vec::new();
     for port in ports.iter_mut().filter(|port| port.assigned.0) {
@@ -55,7 +42,8 @@ fn keep_port_ids(ports: &mut [Port], current: &[Port]) {
     }
 }
 
-fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace]) {
+/// The same for the NSIDs of namespaces.
+pub(super) fn keep_nsids(namespaces: &mut [Namespace], current: &[Namespace]) {
     let mut taken: HashSet<u32> =
         namespaces.iter().filter(|namespace| !namespace.assigned.0).map(|namespace| namespace.nsid).collect();
     let mut new = Vec::new();

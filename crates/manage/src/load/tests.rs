@@ -95,7 +95,7 @@ fn a_configuration_round_trips() {
         assert_eq!(good(&config.to_toml().unwrap()), config);
         let json = serde_json::to_string_pretty(&config).unwrap();
         assert_eq!(load("a.json", &json).unwrap().config, config, "as JSON");
-        assert_eq!(config.checked("the command line").unwrap().config, config);
+        assert_eq!(check("the command line", &config).unwrap().config, config);
     }
 }
 

@@ -12,7 +12,7 @@ struct Line {
 
 fn config(args: &[&str]) -> Config {
     let config = from_arguments(&parse(args)).unwrap_or_else(|error| panic!("{error:#}"));
-    config.checked("command line").unwrap_or_else(|error| panic!("{error}")).config
+    ebof_manage::load::check("command line", &config).unwrap_or_else(|error| panic!("{error}")).config
 }
 
 fn parse(args: &[&str]) -> Args {
@@ -113,7 +113,7 @@ fn conflicting_arguments_are_refused() {
     }
     // Violations of the configuration's rules are reported as for a file.
     let twice = from_arguments(&parse(&["--drive", drive, "--drive", drive, "--nqn", "n"])).unwrap();
-    let all = twice.checked("command line").unwrap_err();
+    let all = ebof_manage::load::check("command line", &twice).unwrap_err();
     assert!(all.to_string().contains("the drive name d0 is used twice"), "{all}");
 }
 

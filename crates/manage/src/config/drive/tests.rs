@@ -319,7 +319,7 @@ proptest! {
         let mut subsystem = Subsystem::of_drive(Nqn::parse("n").unwrap(), &drive);
         subsystem.allow_any_host = true;
         let config = Config { drives: vec![drive], subsystems: vec![subsystem], ..Config::default() };
-        prop_assert_eq!(&config.checked("a").unwrap().config, &config);
+        prop_assert_eq!(&crate::load::check("a", &config).unwrap().config, &config);
         let json = serde_json::to_string(&config).unwrap();
         prop_assert_eq!(&load("a.json", &json).unwrap().config, &config);
     }

@@ -1,7 +1,7 @@
 //! A drive as the command line has it: `name=d0,backing=disk.img,size=100G`.
 //!
 //! Reads the words only. Whether names, NQNs and numbers are legal and fit together is what
-//! [`Config::checked`](crate::Config::checked) says, with all the rules of a configuration file.
+//! [`load::check`](crate::load::check) says, with all the rules of a configuration file.
 
 use std::str::FromStr;
 
