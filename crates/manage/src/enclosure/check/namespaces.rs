@@ -3,24 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::Checks;
+use super::drives::{CheckedDrives, check_encrypts};
+use super::mistakes::Mistakes;
 use crate::enclosure::attachee::Attachee;
+use crate::enclosure::details::FormatObject;
 use crate::enclosure::drive_change::{ATTACHEES_MAX, CreateNamespace, Erase, FormatNamespace, ProtectionObject};
 use crate::enclosure::inventory::{DriveObject, Inventory, NamespaceObject};
 use crate::enclosure::name::{FunctionName, NamespaceName};
 use crate::enclosure::refusal::MistakeKind;
 
+/// The namespaces after the changes so far. Those that are created without an NSID on a drive whose
+/// namespaces are not known are not in it.
+pub(super) struct CheckedNamespaces {
+    known: BTreeMap<NamespaceName, Known>,
+}
+
 /// A namespace after the changes so far.
-pub(super) struct Known {
+struct Known {
     shared: bool,
     write_protected: bool,
     who: BTreeSet<Attachee>,
-}
-
-/// The namespaces that there are.
-pub(super) fn known(inventory: &Inventory) -> BTreeMap<NamespaceName, Known> {
-    let namespaces = inventory.drives.iter().flat_map(|drive| &drive.namespaces);
-    namespaces.map(|namespace| (namespace.name.clone(), Known::from(namespace))).collect()
 }
 
 impl From<&NamespaceObject> for Known {
@@ -33,16 +35,27 @@ impl From<&NamespaceObject> for Known {
     }
 }
 
-impl Checks<'_> {
-    pub(super) fn map(&mut self, namespace: &NamespaceName, function: Option<&FunctionName>) {
-        let exists = self.namespace(namespace);
-        let before = self.mistakes.len();
+impl CheckedNamespaces {
+    pub(super) fn of(inventory: &Inventory) -> Self {
+        let namespaces = inventory.drives.iter().flat_map(|drive| &drive.namespaces);
+        Self { known: namespaces.map(|namespace| (namespace.name.clone(), Known::from(namespace))).collect() }
+    }
+
+    pub(super) fn map(
+        &mut self,
+        namespace: &NamespaceName,
+        function: Option<&FunctionName>,
+        drives: &CheckedDrives<'_>,
+        out: &mut Mistakes,
+    ) {
+        let exists = self.namespace(namespace, drives, out);
+        let before = out.count();
         if let Some(function) = function {
-            self.is_attachable(namespace, &namespace.drive, &Attachee::Function(function.clone()));
+            is_attachable(namespace, &namespace.drive, &Attachee::Function(function.clone()), drives, out);
         }
         if exists
-            && self.mistakes.len() == before
-            && let Some(known) = self.namespaces.get_mut(namespace)
+            && out.count() == before
+            && let Some(known) = self.known.get_mut(namespace)
         {
             let stays = known.shared;
             known.who.retain(|who| stays && !matches!(who, Attachee::Function(_)));
@@ -52,10 +65,10 @@ impl Checks<'_> {
 
     /// Whether there is such a namespace, now or by an earlier change; what is wrong otherwise is
     /// noted.
-    pub(super) fn namespace(&mut self, name: &NamespaceName) -> bool {
-        let before = self.mistakes.len();
-        let Some(drive) = self.drive(&name.drive) else { return self.new_namespace(name) };
-        if !self.namespaces.contains_key(name) {
+    fn namespace(&self, name: &NamespaceName, drives: &CheckedDrives<'_>, out: &mut Mistakes) -> bool {
+        let before = out.count();
+        let Some(drive) = drives.drive(&name.drive, out) else { return self.new_namespace(name, drives, out) };
+        if !self.known.contains_key(name) {
             let names: Vec<String> = drive.namespaces.iter().map(|there| format!("ns{}", there.name.nsid)).collect();
             let advice = match names.is_empty() {
                 true => {
@@ -63,45 +76,38 @@ impl Checks<'_> {
                 }
                 false => format!("drive {} has {}", drive.name, names.join(", ")),
             };
-            self.mistake(MistakeKind::NotFound, name, "there is no such namespace", advice);
+            out.note(MistakeKind::NotFound, name, "there is no such namespace", advice);
         }
-        self.mistakes.len() == before
+        out.count() == before
     }
 
     /// The same of a drive that an earlier change adds: what is on one that has data is found out
     /// when it is there.
-    fn new_namespace(&mut self, name: &NamespaceName) -> bool {
-        let Some(added) = self.added.get(&name.drive) else { return false };
-        if !added.is_empty || self.namespaces.contains_key(name) {
+    fn new_namespace(&self, name: &NamespaceName, drives: &CheckedDrives<'_>, out: &mut Mistakes) -> bool {
+        let Some(is_empty) = drives.is_added_empty(&name.drive) else { return false };
+        if !is_empty || self.known.contains_key(name) {
             return true;
         }
         let advice = format!("create it by an earlier change (`create-namespace` on drive {})", name.drive);
-        self.mistake(MistakeKind::NotFound, name, "there will be no such namespace", advice);
+        out.note(MistakeKind::NotFound, name, "there will be no such namespace", advice);
         false
     }
 
     /// The same for a change that a drive refuses while it is being sanitized.
-    pub(super) fn usable_namespace(&mut self, name: &NamespaceName) -> bool {
-        self.namespace(name) && self.is_usable(&name.drive)
+    fn usable_namespace(&self, name: &NamespaceName, drives: &CheckedDrives<'_>, out: &mut Mistakes) -> bool {
+        self.namespace(name, drives, out) && drives.is_usable(&name.drive, out)
     }
 
-    /// Whether a namespace of this drive could be attached to somebody.
-    fn is_attachable(&mut self, object: &dyn fmt::Display, drive: &str, who: &Attachee) {
-        let Attachee::Function(function) = who else { return };
-        if function.drive != drive {
-            let message = format!("{function} is a function of another drive");
-            return self.mistake(MistakeKind::Conflict, object, message, format!("choose one of drive {drive}"));
-        }
-        let is_added = self.added.contains_key(&function.drive);
-        if is_added || self.inventory.drive(&function.drive).is_some_and(|drive| drive.task.is_none()) {
-            self.function(function);
-        }
-    }
-
-    pub(super) fn attach(&mut self, name: &NamespaceName, to: &Attachee) {
-        let exists = self.usable_namespace(name);
-        self.is_attachable(name, &name.drive, to);
-        let Some(known) = self.namespaces.get_mut(name).filter(|_| exists) else { return };
+    pub(super) fn attach(
+        &mut self,
+        name: &NamespaceName,
+        to: &Attachee,
+        drives: &CheckedDrives<'_>,
+        out: &mut Mistakes,
+    ) {
+        let exists = self.usable_namespace(name, drives, out);
+        is_attachable(name, &name.drive, to, drives, out);
+        let Some(known) = self.known.get_mut(name).filter(|_| exists) else { return };
         let other = known.who.iter().find(|&who| who != to).filter(|_| !known.shared).cloned();
         known.who.insert(to.clone());
         if let Some(other) = other {
@@ -110,15 +116,21 @@ impl Checks<'_> {
                 Attachee::Function(function) => format!("`ebof target map {name} --vf {function}` moves it"),
                 _ => format!("`ebof target detach {name} {other}` first"),
             };
-            self.mistake(MistakeKind::Conflict, name, message, advice);
+            out.note(MistakeKind::Conflict, name, message, advice);
         }
     }
 
-    pub(super) fn detach(&mut self, name: &NamespaceName, from: &Attachee) {
-        if !self.usable_namespace(name) {
+    pub(super) fn detach(
+        &mut self,
+        name: &NamespaceName,
+        from: &Attachee,
+        drives: &CheckedDrives<'_>,
+        out: &mut Mistakes,
+    ) {
+        if !self.usable_namespace(name, drives, out) {
             return;
         }
-        let Some(known) = self.namespaces.get_mut(name) else { return };
+        let Some(known) = self.known.get_mut(name) else { return };
         let is_one_of_all = matches!(from, Attachee::Host(_)) && known.who.contains(&Attachee::Everyone);
         if known.who.remove(from) || is_one_of_all {
             return;
@@ -128,140 +140,156 @@ impl Checks<'_> {
             true => "it is attached to nobody".to_owned(),
             false => format!("it is attached to {}", who.join(", ")),
         };
-        self.mistake(MistakeKind::Conflict, name, format!("it is not attached to {from}"), advice);
+        out.note(MistakeKind::Conflict, name, format!("it is not attached to {from}"), advice);
     }
 
-    pub(super) fn protect(&mut self, name: &NamespaceName, on: bool) {
-        if self.usable_namespace(name)
-            && let Some(known) = self.namespaces.get_mut(name)
+    pub(super) fn protect(&mut self, name: &NamespaceName, on: bool, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
+        if self.usable_namespace(name, drives, out)
+            && let Some(known) = self.known.get_mut(name)
         {
             known.write_protected = on;
         }
     }
 
-    pub(super) fn delete(&mut self, name: &NamespaceName) {
-        if self.usable_namespace(name) {
-            self.may_lose_data(name);
-            self.namespaces.remove(name);
+    pub(super) fn delete(&mut self, name: &NamespaceName, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
+        if self.usable_namespace(name, drives, out) {
+            self.may_lose_data(name, out);
+            self.known.remove(name);
         }
     }
 
-    fn may_lose_data(&mut self, name: &NamespaceName) {
-        if self.namespaces.get(name).is_some_and(|known| known.write_protected) {
+    fn may_lose_data(&self, name: &NamespaceName, out: &mut Mistakes) {
+        if self.known.get(name).is_some_and(|known| known.write_protected) {
             let advice = format!("`ebof target set {name} write-protect=off` removes the protection");
-            self.mistake(MistakeKind::Conflict, name, "it is write protected", advice);
+            out.note(MistakeKind::Conflict, name, "it is write protected", advice);
         }
     }
 
-    pub(super) fn create(&mut self, new: &CreateNamespace) {
-        let is_usable = self.is_usable(&new.drive);
-        let drive = self.inventory.drive(&new.drive).filter(|_| is_usable);
+    pub(super) fn create(&mut self, new: &CreateNamespace, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
+        let is_usable = drives.is_usable(&new.drive, out);
+        let drive = drives.before(&new.drive).filter(|_| is_usable);
         let object = match new.nsid {
             Some(nsid) => format!("{}/ns{nsid}", new.drive),
             None => new.drive.clone(),
         };
         if new.size_bytes == 0 {
-            self.mistake(MistakeKind::Value, &object, "a size of 0 bytes", "accepted: 1 byte or more");
+            out.note(MistakeKind::Value, &object, "a size of 0 bytes", "accepted: 1 byte or more");
         }
         if let Some(capacity) = new.capacity_bytes.filter(|capacity| !(1..=new.size_bytes).contains(capacity)) {
             let advice = format!("accepted: 1 byte to its size of {}", new.size_bytes);
-            self.mistake(MistakeKind::Value, &object, format!("a capacity of {capacity} bytes"), advice);
+            out.note(MistakeKind::Value, &object, format!("a capacity of {capacity} bytes"), advice);
         }
         if let Some(drive) = drive {
-            self.block_format(&object, drive, new.block_size_bytes, new.metadata_bytes, new.protection);
-            self.new_nsid(&object, drive, new.nsid);
+            block_format(&object, drive, new.block_size_bytes, new.metadata_bytes, new.protection, out);
+            self.new_nsid(&object, drive, new.nsid, out);
         }
         if is_usable {
-            new.attach_to.iter().take(ATTACHEES_MAX).for_each(|who| self.is_attachable(&object, &new.drive, who));
+            new.attach_to
+                .iter()
+                .take(ATTACHEES_MAX)
+                .for_each(|who| is_attachable(&object, &new.drive, who, drives, out));
         }
         let who: BTreeSet<Attachee> = new.attach_to.iter().take(ATTACHEES_MAX + 1).cloned().collect();
         if who.len() > ATTACHEES_MAX {
             let advice = format!("accepted: at most {ATTACHEES_MAX}; `attach-namespace` attaches it to more");
-            self.mistake(MistakeKind::Value, &object, "it would be attached to too many", advice);
+            out.note(MistakeKind::Value, &object, "it would be attached to too many", advice);
         }
         if who.len() > 1 && !new.shared {
             let message = format!("it would be private, and attached to {} at once", who.len());
-            self.mistake(MistakeKind::Conflict, &object, message, "make it shared, or attach it to one");
+            out.note(MistakeKind::Conflict, &object, message, "make it shared, or attach it to one");
         }
         // A drive chooses the lowest NSID that is free. Of one that is added and has data it is not
         // known which that is.
-        let is_known = drive.is_some() || self.added.get(&new.drive).is_some_and(|added| added.is_empty);
+        let is_known = drive.is_some() || drives.is_added_empty(&new.drive) == Some(true);
         let name = |nsid| NamespaceName { drive: new.drive.clone(), nsid };
-        let lowest = || (1..).map(name).find(|name| !self.namespaces.contains_key(name)).filter(|_| is_known);
+        let lowest = || (1..).map(name).find(|name| !self.known.contains_key(name)).filter(|_| is_known);
         if let Some(name) = new.nsid.map(name).or_else(lowest) {
-            self.namespaces.insert(name, Known { shared: new.shared, write_protected: false, who });
+            self.known.insert(name, Known { shared: new.shared, write_protected: false, who });
         }
     }
 
-    fn new_nsid(&mut self, object: &str, drive: &DriveObject, wanted: Option<u32>) {
+    fn new_nsid(&self, object: &str, drive: &DriveObject, wanted: Option<u32>, out: &mut Mistakes) {
         let max = drive.namespaces_max;
-        let there = self.namespaces.keys().filter(|there| there.drive == drive.name).count();
+        let there = self.known.keys().filter(|there| there.drive == drive.name).count();
         if there >= usize::try_from(max).unwrap_or(usize::MAX) {
             let advice =
                 "use another drive; or delete one whose data may be lost (`ebof target remove namespace NAMESPACE`)";
-            self.mistake(
-                MistakeKind::Conflict,
-                &object,
-                format!("the drive has {max} namespaces, and no more"),
-                advice,
-            );
+            out.note(MistakeKind::Conflict, &object, format!("the drive has {max} namespaces, and no more"), advice);
         }
         let Some(nsid) = wanted else { return };
         if !(1..=max).contains(&nsid) {
-            self.mistake(MistakeKind::Value, &object, format!("an NSID of {nsid}"), format!("accepted: 1 to {max}"));
+            out.note(MistakeKind::Value, &object, format!("an NSID of {nsid}"), format!("accepted: 1 to {max}"));
         }
-        if self.namespaces.contains_key(&NamespaceName { drive: drive.name.clone(), nsid }) {
+        if self.known.contains_key(&NamespaceName { drive: drive.name.clone(), nsid }) {
             let advice = "choose another NSID, or let the drive choose";
-            self.mistake(MistakeKind::Conflict, &object, "there is such a namespace already", advice);
+            out.note(MistakeKind::Conflict, &object, "there is such a namespace already", advice);
         }
     }
 
-    pub(super) fn format(&mut self, wanted: &FormatNamespace) {
+    pub(super) fn format(&self, wanted: &FormatNamespace, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
         let name = &wanted.namespace;
-        if !self.usable_namespace(name) {
+        if !self.usable_namespace(name, drives, out) {
             return;
         }
-        self.may_lose_data(name);
-        let Some(drive) = self.inventory.drive(&name.drive) else { return };
+        self.may_lose_data(name, out);
+        let Some(drive) = drives.before(&name.drive) else { return };
         let Some(now) = drive.namespaces.iter().find(|namespace| namespace.name == *name) else { return };
         if now.format_percent.is_some() {
             let advice = "wait for the end of that; `ebof target show` says how far it is";
-            self.mistake(MistakeKind::Busy, name, "it is being formatted", advice);
+            out.note(MistakeKind::Busy, name, "it is being formatted", advice);
         }
         if wanted.erase == Erase::Cryptographic {
-            self.encrypts(name, drive);
+            check_encrypts(name, drive, out);
         }
         let block_size = wanted.block_size_bytes.unwrap_or(now.block_size_bytes);
         let metadata = wanted.metadata_bytes.unwrap_or(now.metadata_bytes);
-        self.block_format(&name.to_string(), drive, block_size, metadata, wanted.protection.unwrap_or_default());
+        block_format(&name.to_string(), drive, block_size, metadata, wanted.protection.unwrap_or_default(), out);
     }
+}
 
-    /// Whether a drive has blocks like that.
-    fn block_format(
-        &mut self,
-        object: &str,
-        drive: &DriveObject,
-        block_size: u32,
-        metadata: u16,
-        protection: ProtectionObject,
-    ) {
-        let is_it =
-            |format: &&super::FormatObject| format.block_size_bytes == block_size && format.metadata_bytes == metadata;
-        if drive.formats.iter().find(is_it).is_none() {
-            let words = |format: &super::FormatObject| match format.metadata_bytes {
-                0 => format.block_size_bytes.to_string(),
-                metadata => format!("{} with {metadata} of metadata", format.block_size_bytes),
-            };
-            let accepted: Vec<String> = drive.formats.iter().map(words).collect();
-            let message = format!("blocks of {block_size} bytes with {metadata} bytes of metadata");
-            self.mistake(MistakeKind::Value, &object, message, format!("accepted: {}", accepted.join(", ")));
-        }
-        if protection.kind > 3 {
-            let message = format!("protection information of type {}", protection.kind);
-            self.mistake(MistakeKind::Value, &object, message, "accepted: 0 for none, 1 to 3");
-        } else if protection.kind > 0 && metadata == 0 {
-            let advice = "choose a format with metadata";
-            self.mistake(MistakeKind::Conflict, &object, "protection information needs metadata", advice);
-        }
+/// Whether a namespace of this drive could be attached to somebody.
+fn is_attachable(
+    object: &dyn fmt::Display,
+    drive: &str,
+    who: &Attachee,
+    drives: &CheckedDrives<'_>,
+    out: &mut Mistakes,
+) {
+    let Attachee::Function(function) = who else { return };
+    if function.drive != drive {
+        let message = format!("{function} is a function of another drive");
+        return out.note(MistakeKind::Conflict, object, message, format!("choose one of drive {drive}"));
+    }
+    let is_added = drives.is_added_empty(&function.drive).is_some();
+    if is_added || drives.before(&function.drive).is_some_and(|drive| drive.task.is_none()) {
+        drives.function(function, out);
+    }
+}
+
+/// Whether a drive has blocks like that.
+fn block_format(
+    object: &str,
+    drive: &DriveObject,
+    block_size: u32,
+    metadata: u16,
+    protection: ProtectionObject,
+    out: &mut Mistakes,
+) {
+    let is_it = |format: &&FormatObject| format.block_size_bytes == block_size && format.metadata_bytes == metadata;
+    if drive.formats.iter().find(is_it).is_none() {
+        let words = |format: &FormatObject| match format.metadata_bytes {
+            0 => format.block_size_bytes.to_string(),
+            metadata => format!("{} with {metadata} of metadata", format.block_size_bytes),
+        };
+        let accepted: Vec<String> = drive.formats.iter().map(words).collect();
+        let message = format!("blocks of {block_size} bytes with {metadata} bytes of metadata");
+        out.note(MistakeKind::Value, &object, message, format!("accepted: {}", accepted.join(", ")));
+    }
+    if protection.kind > 3 {
+        let message = format!("protection information of type {}", protection.kind);
+        out.note(MistakeKind::Value, &object, message, "accepted: 0 for none, 1 to 3");
+    } else if protection.kind > 0 && metadata == 0 {
+        let advice = "choose a format with metadata";
+        out.note(MistakeKind::Conflict, &object, "protection information needs metadata", advice);
     }
 }
