@@ -248,19 +248,27 @@ impl Connection {
     }
 
     /// What was posted is flushed now: the host may send further commands.
+    ///
+    /// # Panics
+    /// When a command was answered twice: a fault of the caller.
     #[inline]
     pub fn on_flushed(&mut self) {
-        self.outstanding = self.outstanding.saturating_sub(core::mem::take(&mut self.answered));
+        let left = self.outstanding.checked_sub(core::mem::take(&mut self.answered));
+        self.outstanding = left.expect("a command is counted when it comes, and answered once");
     }
 
     /// A command has ended without a response. `segments` are its own, as in
     /// [`respond`](Self::respond).
+    ///
+    /// # Panics
+    /// When no command is outstanding: a fault of the caller.
     #[inline]
     pub fn withdraw(&mut self, segments: Option<Segments>) {
         if let Some(segments) = segments {
             self.lists.remove(segments);
         }
-        self.outstanding = self.outstanding.saturating_sub(1);
+        let left = self.outstanding.checked_sub(1);
+        self.outstanding = left.expect("a command is counted when it comes, and ends once");
     }
 
     /// The connection is established: what waited for that may be posted.
@@ -298,6 +306,9 @@ impl Connection {
     }
 
     /// A response was sent: the oldest one.
+    ///
+    /// # Panics
+    /// When none is under way: a fault of the caller.
     #[inline]
     pub fn on_sent(&mut self) {
         self.responses.on_sent();

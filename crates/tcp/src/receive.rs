@@ -265,9 +265,10 @@ impl Receiver {
                     return Ok(Step::Header(frame));
                 }
                 Progress::Needs(total) => {
-                    // Never more than HELD_MAX: the longest header ends where its one-byte PDO
-                    // says.
-                    let count = total.min(HELD_MAX).saturating_sub(self.held_len).min(input.len());
+                    // What is held was too short for a step of `frame`, and the longest header ends
+                    // where its one-byte PDO says.
+                    assert!(self.held_len < total && total <= HELD_MAX, "a header has an end, beyond what is held");
+                    let count = (total - self.held_len).min(input.len());
                     if count == 0 {
                         return Ok(Step::AwaitMore);
                     }

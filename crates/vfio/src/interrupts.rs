@@ -109,8 +109,8 @@ impl Vectors {
                 InterruptData::None | InterruptData::Descriptors => true,
                 InterruptData::Bools(bytes) => bytes.get(at).is_some_and(|byte| *byte != 0),
             };
-            let Ok(number) = u16::try_from(number) else { continue };
             if selected {
+                let number = u16::try_from(number).expect("the end is at most the number of vectors, a u16");
                 self.set_one(number, set, descriptors, changes);
             }
         }
@@ -125,7 +125,7 @@ impl Vectors {
     }
 
     fn set_one(&mut self, number: u16, set: &SetInterrupts<'_>, descriptors: usize, changes: &mut Vec<Change>) {
-        let Some(vector) = self.vectors.get_mut(usize::from(number)) else { return };
+        let vector = self.vectors.get_mut(usize::from(number)).expect("the end is at most the number of vectors");
         match (set.action, set.data) {
             (InterruptAction::Trigger, InterruptData::Descriptors) if descriptors == 0 => {
                 self.disconnect(number, changes);

@@ -172,7 +172,7 @@ impl Tree {
         }
         self.describe(&strings(keys.get("allowed_hosts")));
         self.describe(&strings(add.get("allowed_hosts")));
-        let Ok(table) = self.object(object) else { return Ok(()) };
+        let table = self.object(object).expect("it was found above, and hosts have been added only since");
         let before = table.clone();
         for (key, value) in add {
             each(value).for_each(|value| add_to_list(table, key, value.clone()));
@@ -180,7 +180,7 @@ impl Tree {
         for (key, value) in remove {
             each(value).for_each(|value| take_from_list(table, key, value));
         }
-        let Some(table) = table.as_object_mut() else { return Ok(()) };
+        let table = table.as_object_mut().expect("what is found by a name or a number that it has is a table");
         for (key, value) in keys {
             match value {
                 Value::Null => drop(table.remove(key)),
@@ -206,7 +206,7 @@ impl Tree {
             Object::Host(nqn) => self.refer("allowed_hosts", nqn, &text(now, "nqn")),
             Object::Drive(name) => {
                 for subsystem in self.list("subsystems").iter_mut().filter(|it| text(it, "drive") == *name) {
-                    let Some(table) = subsystem.as_object_mut() else { continue };
+                    let table = subsystem.as_object_mut().expect("what has a drive is a table");
                     table.insert("drive".to_owned(), json!(text(now, "name")));
                     // The drive's are its subsystem's.
                     for key in ["serial", "model"].into_iter().filter(|key| keys.contains_key(*key)) {

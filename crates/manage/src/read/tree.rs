@@ -161,7 +161,8 @@ struct JsonReader<'a, 'o, 'c> {
 impl<'a> JsonReader<'a, '_, '_> {
     /// The position of a part of the text.
     fn span(&self, raw: &str) -> Span {
-        let start = (raw.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        let start = (raw.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
+        let start = start.expect("serde_json gives raw values as parts of the text that it reads");
         start..start + raw.len()
     }
 

@@ -96,6 +96,6 @@ impl Responses {
 
     #[inline]
     pub(super) fn on_sent(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.under_way = self.under_way.checked_sub(1).expect("what is sent was posted before, and is sent once");
     }
 }
