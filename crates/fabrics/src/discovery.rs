@@ -32,38 +32,53 @@ impl View<'_> {
 /// allows.
 pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 32;
 
+/// What a Discovery log page is made of.
+pub(crate) trait Entries {
+    /// A number that changes with the entries (GENCTR).
+    fn generation(&self) -> u64;
+
+    /// The entries that `view` may see; with `port_local` only those of ports at the address where
+    /// the host asks.
+    fn entries(&self, view: View<'_>, port_local: bool) -> Vec<DiscoveryEntry>;
+}
+
 /// The log page. `parameter` is the Log Specific Field: only Port Local Entries is known.
-pub(crate) fn page(model: &Model, view: View<'_>, parameter: u8) -> Vec<u8> {
-    let entries = entries(model, view, parameter & lsp::PORT_LOCAL != 0);
+pub(crate) fn page(source: &dyn Entries, view: View<'_>, parameter: u8) -> Vec<u8> {
+    let entries = source.entries(view, parameter & lsp::PORT_LOCAL != 0);
     let mut header = DiscoveryHeader::default();
-    header.genctr.set(model.generation);
+    header.genctr.set(source.generation());
     header.numrec.set(entries.len() as u64);
     let mut page = header.as_bytes().to_vec();
     page.extend_from_slice(entries.as_bytes());
     page
 }
 
-/// The entries that `view` may see: first the discovery subsystem itself, then the subsystems in
-/// the model's order.
-pub(crate) fn entries(model: &Model, view: View<'_>, port_local: bool) -> Vec<DiscoveryEntry> {
-    let mut entries = Vec::new();
-    if let Some(port) = model.port(view.port) {
-        let mut own = DiscoveryEntry { subtype: SubsystemType::CURRENT_DISCOVERY.0, ..DiscoveryEntry::default() };
-        if fill(&mut own, &model.discovery.nqn, port, view) {
-            own.eflags.set(EntryFlags::EPCSD.0);
-            entries.push(own);
-        }
+impl Entries for Model {
+    fn generation(&self) -> u64 {
+        self.generation
     }
-    for subsystem in model.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
-        let ports = subsystem.ports.iter().filter_map(|&id| model.port(id));
-        for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(model, port, view))) {
-            let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
-            if fill(&mut entry, &subsystem.nqn, port, view) {
-                entries.push(entry);
+
+    /// First the discovery subsystem itself, then the subsystems in the model's order.
+    fn entries(&self, view: View<'_>, port_local: bool) -> Vec<DiscoveryEntry> {
+        let mut entries = Vec::new();
+        if let Some(port) = self.port(view.port) {
+            let mut own = DiscoveryEntry { subtype: SubsystemType::CURRENT_DISCOVERY.0, ..DiscoveryEntry::default() };
+            if fill(&mut own, &self.discovery.nqn, port, view) {
+                own.eflags.set(EntryFlags::EPCSD.0);
+                entries.push(own);
             }
         }
+        for subsystem in self.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
+            let ports = subsystem.ports.iter().filter_map(|&id| self.port(id));
+            for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(self, port, view))) {
+                let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
+                if fill(&mut entry, &subsystem.nqn, port, view) {
+                    entries.push(entry);
+                }
+            }
+        }
+        entries
     }
-    entries
 }
 
 /// Whether `port` is where the host asks (Port Local Entries Only).

@@ -22,7 +22,7 @@ use ebof_nvme::feature::KeepAliveTimer;
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId};
 
 use crate::association::{Association, Counters, Counts};
-use crate::discovery;
+use crate::discovery::{self, Entries as _};
 use crate::error_log::ErrorLog;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::model::{Limits, Model, PortId, Subsystem};
@@ -234,7 +234,7 @@ impl Registry {
             } else if association.discovery {
                 let view =
                     discovery::View { host: association.named_host(), port: association.port.id, local: &entry.local };
-                if discovery::entries(&last, view, false) != discovery::entries(&self.model, view, false) {
+                if last.entries(view, false) != self.model.entries(view, false) {
                     notices.extend(entry.queues.first().map(|admin| (admin.handle, Notice::Discovery)));
                 }
             } else if let Some(now) = self.effective.get(&association.subsystem)

@@ -141,7 +141,7 @@ impl Registry {
             Kind::Discovery(_) => {
                 let local = self.entries.get(&key).map_or("", |entry| entry.local.as_str());
                 let view = discovery::View { host: association.named_host(), port: association.port.id, local };
-                discovery::page(&self.model, view, log.lsp)
+                discovery::page(&*self.model, view, log.lsp)
             }
         };
         let answer = Decision::Go(Task::Reply(log::part(&log, page)?), executing.length());
