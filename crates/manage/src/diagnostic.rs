@@ -1,13 +1,14 @@
 //! Messages that point at a place in a text: file, line, column, the offending text with a caret,
 //! and what is accepted.
 //!
-//! Owns positions and rendering; knows nothing of what the texts mean.
+//! Owns positions, and what of a text is shown; knows nothing of what the texts mean.
 
 use std::cmp::Reverse;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
 use serde::{Deserialize, Serialize};
 
 /// A range of byte offsets in a text.
@@ -27,13 +28,15 @@ pub enum Severity {
 
 /// One message about one place in a text.
 ///
-/// Displayed, it is what a compiler would print:
+/// With `{:#}` it is what a compiler would print:
 /// ```text
-/// ebof.toml:12:14: error: `block_size` is 1024
+/// error: `block_size` is 1024
+///   --> ebof.toml:12:14
 ///    |
 /// 12 | block_size = 1024
 ///    |              ^^^^
-///    = accepted: 512 or 4096
+///    |
+///    = help: accepted: 512 or 4096
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
@@ -85,19 +88,39 @@ impl fmt::Display for Severity {
 /// what helps.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { severity, file, line, column, message, help, excerpt, mark: (start, width) } = self;
-        let gutter = line.to_string().len();
-        write!(f, "{file}:{line}:{column}: {severity}: {message}")?;
-        if !f.alternate() {
-            return Ok(());
+        if f.alternate() {
+            return f.write_str(&Renderer::plain().render(&[self.report()]));
         }
-        writeln!(f, "\n{:gutter$} |", "")?;
-        writeln!(f, "{line} | {excerpt}")?;
-        write!(f, "{:gutter$} | {:start$}{}", "", "", "^".repeat(*width))?;
-        if let Some(help) = help {
-            write!(f, "\n{:gutter$} = {help}", "")?;
-        }
-        Ok(())
+        let Self { severity, file, line, column, message, .. } = self;
+        write!(f, "{file}:{line}:{column}: {severity}: {message}")
+    }
+}
+
+impl Diagnostic {
+    /// The message with its excerpt and what helps, for a [`Renderer`].
+    fn report(&self) -> Group<'_> {
+        let level = match self.severity {
+            Severity::Note => Level::NOTE,
+            Severity::Warning => Level::WARNING,
+            Severity::Error => Level::ERROR,
+        };
+        let title = level.primary_title(self.message.as_str());
+        let (start, width) = self.mark;
+        // What is missing behind the end of a line has its mark there.
+        let source = format!("{:least$}", self.excerpt, least = start.min(EXCERPT_CHARS));
+        let offset = |nth| source.char_indices().nth(nth).map_or(source.len(), |(offset, _)| offset);
+        let mark = offset(start)..offset(start.saturating_add(width));
+        let snippet = Snippet::source(source).line_start(self.line).annotation(AnnotationKind::Primary.span(mark));
+        // Titles and sources are made printable by the renderer.
+        let file = normalize_untrusted_str(&self.file);
+        let group = if self.column == start.saturating_add(1) {
+            title.element(snippet.path(file))
+        } else {
+            // The renderer would take the column in the excerpt for that in the file.
+            let place = Origin::path(file).line(self.line).char_column(self.column);
+            title.element(place).element(snippet)
+        };
+        group.elements(self.help.as_deref().map(|help| Level::HELP.message(normalize_untrusted_str(help))))
     }
 }
 
@@ -189,7 +212,7 @@ impl<'a> Collector<'a> {
 
     /// The line of a place, from 1.
     pub(crate) fn line_of(&self, span: &Span) -> usize {
-        self.position(span.start).0
+        self.before(span.start).matches('\n').count() + 1
     }
 
     pub(crate) fn has_errors(&self) -> bool {
@@ -199,12 +222,11 @@ impl<'a> Collector<'a> {
     /// Everything gathered. Errors come first: warnings are often their consequence.
     pub(crate) fn finish(mut self) -> Diagnostics {
         self.found.sort_by_key(|(severity, span, ..)| (Reverse(*severity), span.start, span.end));
-        let items = self.found.iter().map(|(severity, span, message, help)| {
-            let (line, column) = self.position(span.start);
-            let (excerpt, mark) = self.excerpt(span);
-            let file = self.name.to_owned();
-            let message = message.clone();
-            Diagnostic { severity: *severity, file, line, column, message, help: help.clone(), excerpt, mark }
+        let items = self.found.iter().map(|(severity, span, message, help)| Diagnostic {
+            severity: *severity,
+            message: message.clone(),
+            help: help.clone(),
+            ..self.at(span)
         });
         Diagnostics { items: items.collect(), left_out: self.left_out }
     }
@@ -222,37 +244,38 @@ impl<'a> Collector<'a> {
         self.found.push((severity, span, message, help));
     }
 
-    /// Line and column, both from 1, of a byte offset. An offset past the end or inside a character
-    /// is moved back.
-    fn position(&self, offset: usize) -> (usize, usize) {
-        let offset = floor_boundary(self.text, offset);
-        let before = &self.text[..offset];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
-        (line, before[line_start..].chars().count() + 1)
+    /// The text before an offset. One past the end or inside a character is moved back.
+    fn before(&self, offset: usize) -> &'a str {
+        let offset = offset.min(self.text.len());
+        let is_boundary = |at: &usize| self.text.is_char_boundary(*at);
+        &self.text[..(0..=offset).rev().find(is_boundary).unwrap_or(0)]
     }
 
-    fn excerpt(&self, span: &Span) -> (String, (usize, usize)) {
-        let start = floor_boundary(self.text, span.start);
-        let end = floor_boundary(self.text, span.end).max(start);
-        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = self.text[start..].find('\n').map_or(self.text.len(), |at| start + at);
-        let line = self.text[line_start..line_end].trim_end_matches('\r');
-        let column = self.text[line_start..start].chars().count();
-        let width = self.text[start..end.min(line_end)].trim_end().chars().count().max(1);
+    /// A message about a place, without its words.
+    fn at(&self, span: &Span) -> Diagnostic {
+        let before = self.before(span.start);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count();
+        let first_line = |text: &'a str| text.lines().next().unwrap_or_default();
+        let marked = self.before(span.end).get(before.len()..).map_or("", first_line);
+        let width = marked.trim_end().chars().count().max(1);
         // A line of a minified file can have megabytes: show what surrounds the place.
         let skip = if column + width <= EXCERPT_CHARS { 0 } else { column.saturating_sub(EXCERPT_CHARS / 4) };
-        let shown = line.chars().skip(skip).take(EXCERPT_CHARS);
+        let shown = first_line(&self.text[line_start..]).chars().skip(skip).take(EXCERPT_CHARS);
         let excerpt: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let mark_start = column - skip;
-        let room = EXCERPT_CHARS.saturating_sub(mark_start).max(1);
-        (excerpt.trim_end().to_owned(), (mark_start, width.min(room)))
+        let start = column - skip;
+        Diagnostic {
+            severity: Severity::Note,
+            file: self.name.to_owned(),
+            line: self.line_of(span),
+            column: column + 1,
+            message: String::new(),
+            help: None,
+            excerpt: excerpt.trim_end().to_owned(),
+            // It begins within the excerpt: where that is cut, in its first quarter.
+            mark: (start, width.min(EXCERPT_CHARS - start)),
+        }
     }
-}
-
-fn floor_boundary(text: &str, offset: usize) -> usize {
-    let offset = offset.min(text.len());
-    (0..=offset).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -269,13 +292,27 @@ mod tests {
     fn a_message_points_at_its_position() {
         assert_eq!(
             one("first\n  second = 7\n", 17..18),
-            "a.toml:2:12: error: no\n  |\n2 |   second = 7\n  |            ^\n  = accepted: yes"
+            "error: no\n --> a.toml:2:12\n  |\n2 |   second = 7\n  |            ^\n  |\n  = help: accepted: yes"
         );
     }
 
     #[test]
     fn columns_count_characters() {
-        assert!(one("é = ü", 5..7).starts_with("a.toml:1:5: "), "{}", one("é = ü", 5..7));
+        assert!(one("é = ü", 5..7).contains("a.toml:1:5\n"), "{}", one("é = ü", 5..7));
+    }
+
+    #[test]
+    fn marks_are_below_what_they_mean_in_a_terminal() {
+        let shown = one("漢字 = 7", 9..10);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!((lines[1], lines[4]), (" --> a.toml:1:6", "  |        ^"), "two columns for each ideograph");
+    }
+
+    #[test]
+    fn control_characters_are_not_sent_to_a_terminal() {
+        let mut out = Collector::new("a\u{1b}[2J.toml", "\u{1b}[31m = 7");
+        out.error(0..1, "the key \u{1b}[31m", "not \u{1b}[31m");
+        assert!(!format!("{:#}", out.finish()).contains('\u{1b}'));
     }
 
     #[test]
@@ -290,7 +327,7 @@ mod tests {
     fn a_long_line_is_truncated_around_the_position() {
         let text = format!("{}KEY{}", "x".repeat(5000), "y".repeat(5000));
         let shown = one(&text, 5000..5003);
-        assert!(shown.contains("KEY"));
+        assert!(shown.contains("KEY") && shown.contains(" --> a.toml:1:5001\n"), "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() < 120), "{shown}");
     }
 

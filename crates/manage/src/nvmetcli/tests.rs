@@ -155,8 +155,8 @@ fn a_missing_value_is_reported_in_json_syntax() {
     let all = load("a.json", text).unwrap_err();
     assert_eq!(
         format!("{:#}", all.items[0]),
-        "a.json:1:12: error: a port has no `addr`\n  |\n1 | {\"ports\": [{\"portid\": 1}]}\n  |            ^\n  \
-         = add \"addr\": { \"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\" }"
+        "error: a port has no `addr`\n --> a.json:1:12\n  |\n1 | {\"ports\": [{\"portid\": 1}]}\n  |            ^\n  |\n  \
+         = help: add \"addr\": { \"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\" }"
     );
     assert_eq!(lines(&load("a.json", "{}").unwrap_err().items), ["1:1: error: the file describes no port"]);
     assert_eq!(all.items.iter().filter(|item| item.severity == Severity::Error).count(), 1);

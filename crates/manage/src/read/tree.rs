@@ -274,12 +274,14 @@ mod tests {
     fn json_errors_have_positions() {
         assert_eq!(
             json("{\n  \"a\": 1,\n  \"b\" 2\n}").unwrap_err(),
-            "a.json:3:7: error: expected `:`\n  |\n3 |   \"b\" 2\n  |       ^\n  = this is not JSON (https://json.org)"
+            "error: expected `:`\n --> a.json:3:7\n  |\n3 |   \"b\" 2\n  |       ^\n  |\n  = help: this is not JSON (https://json.org)"
         );
-        assert!(json("{\"a\": 1").unwrap_err().starts_with("a.json:1:7: error: EOF while parsing an object"));
-        assert!(json("").unwrap_err().starts_with("a.json:1:1: error: EOF while parsing a value"));
+        let cut = json("{\"a\": 1").unwrap_err();
+        assert!(cut.starts_with("error: EOF while parsing an object\n --> a.json:1:7\n"), "{cut}");
+        let empty = json("").unwrap_err();
+        assert!(empty.starts_with("error: EOF while parsing a value\n --> a.json:1:1\n"), "{empty}");
         assert!(json("{\"a\": 1, \"a\": 2}").is_ok());
-        assert!(json("\"\\ud800\"").unwrap_err().contains("a.json:1:1: error: "));
+        assert!(json("\"\\ud800\"").unwrap_err().contains(" --> a.json:1:1\n"));
     }
 
     #[test]
