@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 mod derived;
 mod drive;
@@ -104,5 +105,12 @@ impl Config {
     /// TOML cannot.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
+    }
+
+    /// The configuration in its JSON form: its tables by their keys.
+    pub(crate) fn to_tables(&self) -> Map<String, Value> {
+        let json = serde_json::to_value(self).expect("names, texts and numbers become JSON");
+        let Value::Object(tables) = json else { unreachable!("a structure with fields becomes a table") };
+        tables
     }
 }

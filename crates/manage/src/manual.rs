@@ -41,7 +41,7 @@ pub fn key_tables() -> Vec<KeyTable> {
 
 /// `new` has the defaults.
 fn table<T>(after: &'static str, keys: &[Key<T>], new: &impl Serialize) -> KeyTable {
-    let new = serde_json::to_value(new).unwrap_or_default();
+    let new = serde_json::to_value(new).expect("names, texts and numbers become JSON");
     let mut text = "| key | type | default | accepted, meaning |\n|---|---|---|---|\n".to_owned();
     for key in keys {
         let default = default_of(key, &new);

@@ -226,7 +226,7 @@ impl PlannedChange {
             text: change.to_string(),
             effect: change.effect(),
             obstacle: change.obstacle().map(str::to_owned),
-            change: serde_json::to_value(change).unwrap_or_default(),
+            change: serde_json::to_value(change).expect("names, texts and numbers become JSON"),
         }
     }
 
@@ -305,7 +305,7 @@ impl Found {
 /// A change without the numbers that the target has chosen for what it adds: whoever has named one
 /// names it with the edit.
 fn promised(change: &Change) -> Value {
-    let mut value = serde_json::to_value(change).unwrap_or_default();
+    let mut value = serde_json::to_value(change).expect("names, texts and numbers become JSON");
     let numbers: (&str, &[&str]) = match change {
         Change::AddPort { .. } => ("port", &["id"]),
         Change::AddNamespace { .. } => ("namespace", &["nsid", "uuid", "nguid", "eui64"]),

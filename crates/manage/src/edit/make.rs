@@ -17,11 +17,7 @@ type Found = Result<(), Vec<Mistake>>;
 
 impl Tree {
     pub(super) fn of(config: &Config) -> Self {
-        match serde_json::to_value(config) {
-            Ok(Value::Object(tables)) => Self(tables),
-            // A configuration is a table.
-            _ => Self(Map::new()),
-        }
+        Self(config.to_tables())
     }
 
     pub(super) fn make(&mut self, edit: &Edit) -> Found {

@@ -60,7 +60,7 @@ impl NewDrive {
                 mistakes.push(self.mistake("no host is allowed".to_owned(), advice.to_owned()));
             }
         }
-        let Ok(Value::Object(mut config)) = serde_json::to_value(current) else { return Err(mistakes) };
+        let mut config = current.to_tables();
         let mut add = |key: &str, value: Value| match config.get_mut(key) {
             Some(Value::Array(list)) => list.push(value),
             _ => drop(config.insert(key.to_owned(), json!([value]))),
