@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebof_cli::Failure;
-use ebof_manage::api::{Cause, FileChange, Generation, HISTORY_SCHEMA, History, KeepError, Keeper, Revision};
+use ebof_manage::api::{
+    Cause, ConfigStore, ConfigStoreError, FileChange, Generation, HISTORY_SCHEMA, History, Outdated, Revision,
+};
 use ebof_manage::load::load_as;
 use ebof_manage::{Config, Format, Plan};
 use ebof_state::{StateDirectory, StateError, StoreError};
@@ -181,39 +183,6 @@ impl Generations {
         Err(wrong(format!("it has revision {revision}, and {list} says {}", generation.revision)))
     }
 
-    /// Stores that `config` is in force, unless it is that of the current generation.
-    ///
-    /// # Errors
-    /// It is not stored, or that is not known.
-    pub(crate) fn store(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
-        let revision = Revision::of(config);
-        let mut list = self.list();
-        if list.current().is_some_and(|current| current.revision == revision) {
-            return Ok(());
-        }
-        let text = config.to_toml().map_err(|error| KeepError::NotStored(error.into()))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let (next, gone) = list.with(revision, text.len() as u64, now_ms, plan, cause);
-        let number = next.current().map(|it| it.generation).unwrap_or_default();
-        let name = self.track.file(number);
-        let stored = self.directory.replace(&name, text.as_bytes());
-        // Whatever has become of a file that the list does not have, it does not count.
-        let stored = stored.map_err(|error| KeepError::NotStored(NotKept::new(&error)));
-        let listed = stored.and_then(|()| {
-            self.directory.replace(&self.track.list(), &encoded(&next)).map_err(|error| kept_error(&error))
-        });
-        if let Err(error) = listed {
-            // Where the list may have it, this does nothing before the old list could be put back.
-            let _gone = self.directory.remove(&name);
-            return Err(error);
-        }
-        *list = next;
-        drop(list);
-        gone.into_iter().for_each(|number| self.remove(&self.track.file(number)));
-        Ok(())
-    }
-
     /// The changes of files that a process which has ended in between had begun.
     ///
     /// # Errors
@@ -246,14 +215,49 @@ impl Generations {
     }
 }
 
-impl Keeper for Generations {
-    fn keep(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
-        self.store(config, plan, cause)
+impl ConfigStore for Generations {
+    fn revision(&self) -> Option<Revision> {
+        self.list().current().map(|it| it.revision.clone())
     }
 
-    fn intend(&self, changes: &[FileChange]) -> Result<(), KeepError> {
-        let text = serde_json::to_vec_pretty(changes).map_err(|error| KeepError::NotStored(error.into()))?;
-        self.directory.replace(&self.track.changes(), &text).map_err(|error| kept_error(&error))
+    /// What is stored already is not a new generation.
+    fn replace(&self, seen: Option<&Revision>, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), ConfigStoreError> {
+        let revision = Revision::of(config);
+        let mut list = self.list();
+        let stored = list.current().map(|current| &current.revision);
+        if stored == Some(&revision) {
+            return Ok(());
+        }
+        if stored != seen {
+            let outdated = Outdated { stored: stored.cloned(), seen: seen.cloned() };
+            return Err(ConfigStoreError::NotStored(outdated.into()));
+        }
+        let text = config.to_toml().map_err(|error| ConfigStoreError::NotStored(error.into()))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let (next, gone) = list.with(revision, text.len() as u64, now_ms, plan, cause);
+        let number = next.current().map(|it| it.generation).unwrap_or_default();
+        let name = self.track.file(number);
+        let stored = self.directory.replace(&name, text.as_bytes());
+        // Whatever has become of a file that the list does not have, it does not count.
+        let stored = stored.map_err(|error| ConfigStoreError::NotStored(NotKept::new(&error)));
+        let listed = stored.and_then(|()| {
+            self.directory.replace(&self.track.list(), &encoded(&next)).map_err(|error| not_kept(&error))
+        });
+        if let Err(error) = listed {
+            // Where the list may have it, this does nothing before the old list could be put back.
+            let _gone = self.directory.remove(&name);
+            return Err(error);
+        }
+        *list = next;
+        drop(list);
+        gone.into_iter().for_each(|number| self.remove(&self.track.file(number)));
+        Ok(())
+    }
+
+    fn intend(&self, changes: &[FileChange]) -> Result<(), ConfigStoreError> {
+        let text = serde_json::to_vec_pretty(changes).map_err(|error| ConfigStoreError::NotStored(error.into()))?;
+        self.directory.replace(&self.track.changes(), &text).map_err(|error| not_kept(&error))
     }
 
     fn forget(&self) {
@@ -284,11 +288,11 @@ impl NotKept {
     }
 }
 
-fn kept_error(error: &StoreError) -> KeepError {
+fn not_kept(error: &StoreError) -> ConfigStoreError {
     let why = NotKept::new(error);
     match error {
-        StoreError::NotStored(_) => KeepError::NotStored(why),
-        StoreError::Unknown { .. } => KeepError::Unknown(why),
+        StoreError::NotStored(_) => ConfigStoreError::NotStored(why),
+        StoreError::Unknown { .. } => ConfigStoreError::Unknown(why),
     }
 }
 

@@ -20,6 +20,7 @@ mod configuration;
 mod history;
 mod peer;
 mod refusal;
+mod store;
 
 pub use accounts::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, ChangeAccount};
 pub use certificate::{
@@ -30,11 +31,11 @@ pub use configuration::{
     RefusedConfiguration, Revision, SENT_TEXT_BYTES_MAX, Source,
 };
 pub use history::{
-    Asker, Cause, FileChange, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, KeepError,
-    Keeper, LISTED_CHANGES_MAX,
+    Asker, Cause, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, LISTED_CHANGES_MAX,
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
+pub use store::{ConfigStore, FileChange, Outdated, ConfigStoreError};
 
 /// The version of the JSON shape of [`Status`] and [`Refusal`].
 pub const STATUS_SCHEMA: u32 = 1;

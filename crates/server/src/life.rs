@@ -18,5 +18,6 @@ pub(crate) mod reload;
 pub(crate) mod serve;
 pub(crate) mod startup;
 pub(crate) mod stepped;
+mod stored;
 pub(crate) mod unfinished;
 mod watched;

@@ -17,10 +17,15 @@ fn open(path: &Path) -> Result<Generations, Unusable> {
     Generations::open(Arc::new(StateDirectory::open(path).unwrap()), Track::Source)
 }
 
+/// Replaces what is stored, whatever it is.
+fn replace(generations: &Generations, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), ConfigStoreError> {
+    generations.replace(generations.revision().as_ref(), config, plan, cause)
+}
+
 fn store(generations: &Generations, port: u16) {
     let cause = Cause::new(Asker::Signal { signal: "SIGHUP".to_owned() }, "reload");
     let plan = Plan::between(&Config::default(), &config(port));
-    generations.store(&config(port), &plan, &cause).unwrap();
+    replace(generations, &config(port), &plan, &cause).unwrap();
 }
 
 fn three(path: &Path) {
@@ -43,6 +48,24 @@ fn generations_come_back_in_order() {
     // The same again is not a generation.
     store(&generations, 3);
     assert_eq!(generations.current(), Some(3));
+}
+
+#[test]
+fn what_is_stored_is_replaced_only_by_who_has_seen_it() {
+    let base = tempfile::tempdir().unwrap();
+    three(base.path());
+    let generations = open(base.path()).unwrap();
+    let (plan, cause) = (Plan::default(), Cause::library());
+    for seen in [None, Some(Revision::of(&config(2)))] {
+        let refused = generations.replace(seen.as_ref(), &config(4), &plan, &cause).unwrap_err();
+        let ConfigStoreError::NotStored(why) = refused else { panic!("{refused:?}") };
+        let stored = Some(Revision::of(&config(3)));
+        assert_eq!(why.downcast_ref::<Outdated>(), Some(&Outdated { stored, seen }), "{why}");
+        assert_eq!(generations.configuration().unwrap(), Some(config(3)));
+    }
+    let seen = Revision::of(&config(3));
+    generations.replace(Some(&seen), &config(4), &plan, &cause).unwrap();
+    assert_eq!(generations.revision(), Some(Revision::of(&config(4))));
 }
 
 #[test]
@@ -150,7 +173,7 @@ fn what_cannot_be_stored_leaves_what_there_was() {
     // In the place of the list's temporary file.
     std::fs::create_dir(base.path().join(".configuration.json.new")).unwrap();
     let cause = Cause::library();
-    let error = generations.store(&config(2), &Plan::default(), &cause).unwrap_err().to_string();
+    let error = replace(&generations, &config(2), &Plan::default(), &cause).unwrap_err().to_string();
     assert!(error.contains("storing") && error.contains("configuration.json"), "{error}");
     assert_eq!((generations.current(), generations.history().generations.len()), (Some(1), 1));
     std::fs::remove_dir(base.path().join(".configuration.json.new")).unwrap();
@@ -169,7 +192,7 @@ fn what_was_served_beside_the_directory_is_no_source() {
     let beside = Generations::open_or_begin(directory, Track::Beside).unwrap();
     assert_eq!(beside.current(), None);
     store(&beside, 9);
-    assert_eq!((beside.current(), Keeper::is_source(&beside)), (Some(1), false));
+    assert_eq!((beside.current(), ConfigStore::is_source(&beside)), (Some(1), false));
     drop(beside);
     assert_eq!(open(base.path()).unwrap().configuration().unwrap(), Some(config(3)));
 }
@@ -211,7 +234,7 @@ fn the_answer_is_what_the_next_start_has() {
             let generations = Generations::open(Arc::new(directory), Track::Source).unwrap();
             store(&generations, 1);
             calls.fail(at, if once { at + 1 } else { usize::MAX });
-            let outcome = generations.store(&config(2), &Plan::default(), &Cause::library());
+            let outcome = replace(&generations, &config(2), &Plan::default(), &Cause::library());
             let has_failed = calls.has_failed();
             let what = format!("call {at} fails ({once}): {outcome:?}");
             let in_force = if outcome.is_ok() { 2 } else { 1 };
@@ -221,8 +244,8 @@ fn the_answer_is_what_the_next_start_has() {
             let found = next.configuration().unwrap();
             match outcome {
                 Ok(()) => assert_eq!(found, Some(config(2)), "{what}"),
-                Err(KeepError::NotStored(_)) => assert_eq!(found, Some(config(1)), "{what}"),
-                Err(KeepError::Unknown(_)) => {
+                Err(ConfigStoreError::NotStored(_)) => assert_eq!(found, Some(config(1)), "{what}"),
+                Err(ConfigStoreError::Unknown(_)) => {
                     unknown += 1;
                     assert!(!once && [Some(config(1)), Some(config(2))].contains(&found), "{what}");
                 }
@@ -244,12 +267,12 @@ fn nothing_is_changed_before_it_is_known_what_is_stored() {
     let directory = StateDirectory::open_with(base.path(), Box::new(calls.clone())).unwrap();
     let generations = Generations::open(Arc::new(directory), Track::Source).unwrap();
     store(&generations, 1);
-    let change = |port| generations.store(&config(port), &Plan::default(), &Cause::library());
+    let change = |port| replace(&generations, &config(port), &Plan::default(), &Cause::library());
     let mut at = 0;
     let told = loop {
         calls.fail(at, usize::MAX);
         match change(2) {
-            Err(KeepError::Unknown(error)) => break error.to_string(),
+            Err(ConfigStoreError::Unknown(error)) => break error.to_string(),
             _ => at += 1,
         }
         calls.fail(0, 0);

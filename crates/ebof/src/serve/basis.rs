@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ebof_cli::{Failure, Kind};
-use ebof_manage::api::{Asker, Cause, Keeper};
+use ebof_manage::api::{Asker, Cause, ConfigStore};
 use ebof_manage::config::NO_STATE;
 use ebof_manage::{Config, Diagnostics, Drive, Loaded, Plan};
 use ebof_server::{Making, Target, backings};
@@ -125,10 +125,11 @@ impl Basis {
         let Some(generations) = &self.generations else { return Ok(()) };
         let before = generations.configuration().ok().flatten().unwrap_or_default();
         let plan = Plan::between(&before, config);
-        match generations.store(config, &plan, &Cause::new(Asker::Start, self.action.as_str())) {
+        let cause = Cause::new(Asker::Start, self.action.as_str());
+        match generations.replace(generations.revision().as_ref(), config, &plan, &cause) {
             Ok(()) => {
                 // The first and only one.
-                let _set = target.keep_with(Arc::clone(generations) as Arc<dyn Keeper>);
+                let _set = target.store_in(Arc::clone(generations) as Arc<dyn ConfigStore>);
             }
             Err(error) if self.is_named => {
                 let advice = "see to the state directory, or go without: `--state none`";

@@ -2,15 +2,13 @@
 //! keeps.
 //!
 //! Owns the types, their limits and which generations are kept. Where they are stored is up to a
-//! [`Keeper`].
+//! [`ConfigStore`](super::ConfigStore).
 
-use std::error::Error;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::Revision;
-use crate::config::Config;
 use crate::plan::Plan;
 
 /// The version of the JSON shape of [`History`].
@@ -67,65 +65,6 @@ pub struct Cause {
     pub by: Asker,
     /// What was asked for, such as `config apply`.
     pub action: String,
-}
-
-/// Stores configurations, so that they are in force again after the next start.
-pub trait Keeper: Send + Sync {
-    /// Stores that `config` is in force from now on. It is called when everything that the
-    /// configuration needs is there, and before hosts or whoever asked are shown anything of it.
-    ///
-    /// # Errors
-    /// It is not stored, or that is not known: then the change is taken back.
-    fn keep(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), KeepError>;
-
-    /// Notes changes of files that are about to be made for a configuration that is not stored yet,
-    /// so that the next start finishes or takes back what it finds of them.
-    ///
-    /// # Errors
-    /// They are not noted: then they are not made.
-    fn intend(&self, changes: &[FileChange]) -> Result<(), KeepError>;
-
-    /// Forgets them: they were made and the configuration is stored, or they were taken back.
-    fn forget(&self);
-
-    /// Whether the next start goes by what is stored, and not by a file or arguments.
-    fn is_source(&self) -> bool;
-
-    /// All configurations that are stored, as far as they can be read.
-    fn stored(&self) -> Vec<Config>;
-}
-
-/// A change of a file that belongs to a change of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum FileChange {
-    /// A file is made larger.
-    Extend {
-        /// The file.
-        path: String,
-        /// What it has.
-        from_bytes: u64,
-        /// What it is to have, before it is rounded up to whole blocks.
-        to_bytes: u64,
-    },
-    /// A file is made.
-    Make {
-        /// The file.
-        path: String,
-        /// What it is to have, before it is rounded up to whole blocks.
-        size_bytes: u64,
-    },
-}
-
-/// Why a configuration is not stored, as far as is known.
-#[derive(Debug, thiserror::Error)]
-pub enum KeepError {
-    /// What was stored before is still there, and stays.
-    #[error(transparent)]
-    NotStored(Box<dyn Error + Send + Sync>),
-    /// It may be stored, and be in force after the next start.
-    #[error(transparent)]
-    Unknown(Box<dyn Error + Send + Sync>),
 }
 
 /// A configuration that is or was in force.

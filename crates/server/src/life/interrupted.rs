@@ -1,7 +1,7 @@
 //! Changes of files that belong to a change of the configuration: they are noted before they are
 //! made, so that a start finishes or takes back what a process that has ended in between has left.
 //!
-//! Owns what is noted, and what becomes of it. Where it is noted is up to the keeper.
+//! Owns what is noted, and what becomes of it. Where it is noted is up to the store.
 
 use std::path::Path;
 

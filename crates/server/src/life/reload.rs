@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, FileId};
 use ebof_clock::Clock;
-use ebof_manage::api::{ApplyError, Cause, KeepError, Keeper, Revision};
+use ebof_manage::api::{ApplyError, Cause, ConfigStore, Revision, ConfigStoreError};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Drive, Plan};
@@ -36,6 +36,7 @@ use crate::life::missing::Missing;
 use crate::life::object::{KnownData, check_drives};
 use crate::life::serve::{InForce, Target};
 use crate::life::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, places};
+use crate::life::stored::Stored;
 use crate::life::unfinished;
 use crate::ports::port::PortState;
 use crate::shared::audience;
@@ -152,24 +153,24 @@ fn change(
         }
     };
     // Where it is not known what is stored, the next start finds out.
-    if let (Some(keeper), true) = (files, !matches!(outcome, Err(ApplyError::Unknown { .. }))) {
-        keeper.forget();
+    if let (Some(store), true) = (files, !matches!(outcome, Err(ApplyError::Unknown { .. }))) {
+        store.forget();
     }
     outcome
 }
 
 /// Notes the changes of files that are about to be made. Gives who has to forget them.
-fn note<'t>(target: &'t Target, old: &Config, new: &Config) -> Result<Option<&'t Arc<dyn Keeper>>, ApplyError> {
-    let Some(keeper) = target.keeper() else { return Ok(None) };
+fn note<'t>(target: &'t Target, old: &Config, new: &Config) -> Result<Option<&'t dyn ConfigStore>, ApplyError> {
+    let Some(store) = target.store().map(Stored::store) else { return Ok(None) };
     let changes = interrupted::changes(old, new);
     if changes.is_empty() {
         return Ok(None);
     }
-    keeper.intend(&changes).map_err(|error| {
-        let (KeepError::NotStored(source) | KeepError::Unknown(source)) = error;
+    store.intend(&changes).map_err(|error| {
+        let (ConfigStoreError::NotStored(source) | ConfigStoreError::Unknown(source)) = error;
         ApplyError::NotStored { source, lost: Vec::new() }
     })?;
-    Ok(Some(keeper))
+    Ok(Some(store))
 }
 
 /// What cannot change while the target runs.
@@ -259,7 +260,7 @@ impl<'c> Reload<'c> {
         // What any configuration had was served: one that is gone back to has nothing made.
         let known: BTreeSet<&str> = backings(old).filter_map(Drive::path).collect();
         let has_more = backings(config).filter_map(Drive::path).any(|path| !known.contains(path));
-        let stored = target.keeper().filter(|_| has_more).map(|keeper| keeper.stored()).unwrap_or_default();
+        let stored = target.store().filter(|_| has_more).map(|stored| stored.store().stored()).unwrap_or_default();
         Self {
             target,
             old,
@@ -401,9 +402,9 @@ impl<'c> Reload<'c> {
 
     /// Stores the configuration, before anybody is shown that it is in force: what comes after this
     /// does not fail.
-    fn keep(&self, plan: &Plan, cause: &Cause) -> Result<(), KeepError> {
-        match self.target.keeper() {
-            Some(keeper) if self.old != self.config => keeper.keep(self.config, plan, cause),
+    fn keep(&self, plan: &Plan, cause: &Cause) -> Result<(), ConfigStoreError> {
+        match self.target.store() {
+            Some(stored) if self.old != self.config => stored.replace(self.config, plan, cause),
             _ => Ok(()),
         }
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use ebof_clock::Clock;
 use ebof_fabrics::{Limits, Registry};
 use ebof_manage::api::{
-    self, ApplyError, Cause, ControllerStatus, IoCounters, Keeper, MissingObject, NamespaceStatus, Peer, PortStatus,
-    QueueStatus, Revision, Status, SubsystemStatus,
+    self, ApplyError, Cause, ConfigStore, ControllerStatus, IoCounters, MissingObject, NamespaceStatus, Peer,
+    PortStatus, QueueStatus, Revision, Status, SubsystemStatus,
 };
 use ebof_manage::events::{EventKind, NewEvent};
 use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
@@ -29,6 +29,7 @@ use crate::life::missing::{Missing, MissingKey};
 use crate::life::object::{KnownData, check_drives, known_uuid};
 use crate::life::reload;
 use crate::life::startup::{Devices, StartError, listen, places};
+use crate::life::stored::Stored;
 use crate::life::unfinished;
 use crate::observe::stats::{Kind, Totals};
 use crate::ports::port::PortState;
@@ -60,8 +61,8 @@ pub struct Target {
     added: Mutex<BTreeSet<String>>,
     /// What is missing beside the configuration.
     elsewhere: Mutex<Vec<MissingObject>>,
-    /// Stores what is in force.
-    keeper: OnceLock<Arc<dyn Keeper>>,
+    /// Where what is in force is stored.
+    store: OnceLock<Stored>,
 }
 
 /// What is in force.
@@ -204,7 +205,7 @@ impl Target {
             changing: Mutex::default(),
             added: Mutex::default(),
             elsewhere: Mutex::default(),
-            keeper: OnceLock::new(),
+            store: OnceLock::new(),
         };
         Ok(Assembled { target, orders: receiver, table })
     }
@@ -343,23 +344,23 @@ impl Target {
     }
 
     /// Has what is in force stored from now on, before whoever changes it is told. What is in force
-    /// already is not stored. Once a target has a keeper, another one is refused.
+    /// already is not stored. Once a target has a store, another one is refused.
     ///
     /// # Errors
     /// It has one; the new one comes back.
-    pub fn keep_with(&self, keeper: Arc<dyn Keeper>) -> Result<(), Arc<dyn Keeper>> {
+    pub fn store_in(&self, store: Arc<dyn ConfigStore>) -> Result<(), Arc<dyn ConfigStore>> {
         // Not in the middle of a change, which would be stored or not.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.keeper.set(keeper)
+        self.store.set(Stored::of(store)).map_err(Stored::into_store)
     }
 
-    pub(crate) fn keeper(&self) -> Option<&Arc<dyn Keeper>> {
-        self.keeper.get()
+    pub(crate) fn store(&self) -> Option<&Stored> {
+        self.store.get()
     }
 
     /// Whether the next start has what was changed.
     pub(crate) fn is_kept(&self) -> bool {
-        self.keeper().is_some_and(|keeper| keeper.is_source())
+        self.store().is_some_and(|stored| stored.store().is_source())
     }
 
     /// Drives that the next start or reload does not know of.

@@ -1,28 +1,30 @@
-//! A keeper that fails: what is answered, and what of files was changed for the configuration.
+//! A store that fails: what is answered, and what of files was changed for the configuration.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use ebof_manage::api::{ApplyError, Cause, FileChange, KeepError, Keeper, Target as _};
+use ebof_manage::api::{ApplyError, Cause, ConfigStore, FileChange, Revision, StoreError, Target as _};
 use ebof_manage::{Config, Plan};
 
 use crate::reload_rig::{block, connect, image, namespace, start, text};
 
-/// What was asked of a keeper, with the size that the file had then.
+/// What was asked of a store, with the size that the file had then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Intend(Vec<FileChange>, u64),
-    Keep(u64),
+    Replace(u64),
     Forget(u64),
 }
 
-/// How a keeper answers.
-type Answer = fn() -> Result<(), KeepError>;
+/// How a store answers.
+type Answer = fn() -> Result<(), StoreError>;
 
 struct Watching {
     file: PathBuf,
     answers: Mutex<(Answer, Answer)>,
     asked: Mutex<Vec<Asked>>,
+    /// What is stored.
+    revision: Mutex<Option<Revision>>,
     /// What it has stored before.
     before: Vec<Config>,
 }
@@ -37,14 +39,28 @@ impl Watching {
     }
 }
 
-impl Keeper for Watching {
-    fn keep(&self, _config: &Config, _plan: &Plan, _cause: &Cause) -> Result<(), KeepError> {
-        self.asked(Asked::Keep(self.size()));
-        let answer = self.answers.lock().unwrap().1;
-        answer()
+impl ConfigStore for Watching {
+    fn revision(&self) -> Option<Revision> {
+        self.revision.lock().unwrap().clone()
     }
 
-    fn intend(&self, changes: &[FileChange]) -> Result<(), KeepError> {
+    fn replace(
+        &self,
+        seen: Option<&Revision>,
+        config: &Config,
+        _plan: &Plan,
+        _cause: &Cause,
+    ) -> Result<(), StoreError> {
+        self.asked(Asked::Replace(self.size()));
+        let answer = self.answers.lock().unwrap().1;
+        let mut revision = self.revision.lock().unwrap();
+        assert_eq!(seen, revision.as_ref(), "the target has seen what is stored");
+        answer()?;
+        *revision = Some(Revision::of(config));
+        Ok(())
+    }
+
+    fn intend(&self, changes: &[FileChange]) -> Result<(), StoreError> {
         self.asked(Asked::Intend(changes.to_vec(), self.size()));
         let answer = self.answers.lock().unwrap().0;
         answer()
@@ -63,16 +79,16 @@ impl Keeper for Watching {
     }
 }
 
-fn stored() -> Result<(), KeepError> {
+fn stored() -> Result<(), StoreError> {
     Ok(())
 }
 
-fn full() -> Result<(), KeepError> {
-    Err(KeepError::NotStored("no space left".into()))
+fn full() -> Result<(), StoreError> {
+    Err(StoreError::NotStored("no space left".into()))
 }
 
-fn unknown() -> Result<(), KeepError> {
-    Err(KeepError::Unknown("the medium failed".into()))
+fn unknown() -> Result<(), StoreError> {
+    Err(StoreError::Unknown("the medium failed".into()))
 }
 
 /// What is to change of a file is noted before it changes, and forgotten when the configuration is
@@ -85,8 +101,14 @@ fn a_file_changes_between_its_note_and_the_configuration() {
     let path = image(directory.path(), "a.img", SMALL, 7);
     let (target, config, address) = start(&[text(&path)]);
     let answers = Mutex::new((stored as Answer, stored as Answer));
-    let keeper = Arc::new(Watching { file: path.clone(), answers, asked: Mutex::default(), before: Vec::new() });
-    target.keep_with(Arc::clone(&keeper) as Arc<dyn Keeper>).map_err(drop).unwrap();
+    let store = Arc::new(Watching {
+        file: path.clone(),
+        answers,
+        asked: Mutex::default(),
+        revision: Mutex::default(),
+        before: Vec::new(),
+    });
+    target.store_in(Arc::clone(&store) as Arc<dyn ConfigStore>).map_err(drop).unwrap();
     let mut larger = config.clone();
     larger.subsystems[0].namespaces[0].drive = format!("{}:4Mi", path.display()).parse().unwrap();
     let file = text(&path).to_owned();
@@ -95,29 +117,29 @@ fn a_file_changes_between_its_note_and_the_configuration() {
         Asked::Intend(changes, SMALL)
     };
     let apply = |answers: (Answer, Answer)| {
-        *keeper.answers.lock().unwrap() = answers;
+        *store.answers.lock().unwrap() = answers;
         let outcome = target.apply(larger.clone());
-        (outcome, std::mem::take(&mut *keeper.asked.lock().unwrap()))
+        (outcome, std::mem::take(&mut *store.asked.lock().unwrap()))
     };
 
     let (outcome, asked) = apply((full, stored));
     assert!(matches!(outcome, Err(ApplyError::NotStored { .. })), "{outcome:?}");
-    assert_eq!((asked, keeper.size()), (vec![noted()], SMALL), "nothing was touched");
+    assert_eq!((asked, store.size()), (vec![noted()], SMALL), "nothing was touched");
 
     let (outcome, asked) = apply((stored, full));
     assert!(matches!(outcome, Err(ApplyError::NotStored { .. })), "{outcome:?}");
-    assert_eq!(asked, [noted(), Asked::Keep(LARGE), Asked::Forget(SMALL)]);
+    assert_eq!(asked, [noted(), Asked::Replace(LARGE), Asked::Forget(SMALL)]);
 
     let (outcome, asked) = apply((stored, unknown));
     let told = outcome.unwrap_err().to_string();
     assert!(told.starts_with("it is not known whether the new configuration is stored"), "{told}");
-    assert_eq!((asked, keeper.size()), (vec![noted(), Asked::Keep(LARGE)], SMALL), "the next start needs the note");
+    assert_eq!((asked, store.size()), (vec![noted(), Asked::Replace(LARGE)], SMALL), "the next start needs the note");
     assert_eq!(target.config(), config);
     assert_eq!(block(&namespace(&connect(address), 1)), [7; 512]);
 
     let (outcome, asked) = apply((stored, stored));
     assert_eq!(outcome.unwrap().changes.len(), 2, "the size in the configuration, and that of the namespace");
-    assert_eq!(asked, [noted(), Asked::Keep(LARGE), Asked::Forget(LARGE)]);
+    assert_eq!(asked, [noted(), Asked::Replace(LARGE), Asked::Forget(LARGE)]);
 }
 
 /// A configuration of before comes back: its file is not there, since its file system is not.
@@ -133,8 +155,14 @@ fn a_way_back_makes_no_empty_file_for_one_that_is_gone() {
         other
     };
     let answers = Mutex::new((stored as Answer, stored as Answer));
-    let keeper = Watching { file: path.clone(), answers, asked: Mutex::default(), before: vec![with("b.img")] };
-    target.keep_with(Arc::new(keeper) as Arc<dyn Keeper>).map_err(drop).unwrap();
+    let store = Watching {
+        file: path.clone(),
+        answers,
+        asked: Mutex::default(),
+        revision: Mutex::default(),
+        before: vec![with("b.img")],
+    };
+    target.store_in(Arc::new(store) as Arc<dyn ConfigStore>).map_err(drop).unwrap();
     let error = target.apply(with("b.img")).unwrap_err().to_string();
     assert!(error.contains("was served before"), "{error}");
     assert!(!directory.path().join("b.img").exists());

@@ -1,7 +1,7 @@
 //! Which change it was that failed.
 
 use ebof_manage::Plan;
-use ebof_manage::api::{ApplyError, KeepError};
+use ebof_manage::api::{ApplyError, ConfigStoreError};
 use ebof_manage::plan::Change;
 
 use crate::life::startup::StartError;
@@ -18,10 +18,10 @@ pub(super) fn report(plan: &Plan, error: StartError, lost: Vec<String>) -> Apply
 }
 
 /// What to say of a change that could not be stored and was taken back, save what is `lost`.
-pub(super) fn not_stored(error: KeepError, lost: Vec<String>) -> ApplyError {
+pub(super) fn not_stored(error: ConfigStoreError, lost: Vec<String>) -> ApplyError {
     match error {
-        KeepError::NotStored(source) => ApplyError::NotStored { source, lost },
-        KeepError::Unknown(source) => ApplyError::Unknown { source, lost },
+        ConfigStoreError::NotStored(source) => ApplyError::NotStored { source, lost },
+        ConfigStoreError::Unknown(source) => ApplyError::Unknown { source, lost },
     }
 }
 
