@@ -9,7 +9,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::change::State;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+
+use crate::namespace::Namespace;
+use crate::reservation::Reservations;
 
 /// Bytes of the state in a checkpoint at most; there is room for namespaces, bad blocks and tags
 /// besides.
@@ -31,31 +35,14 @@ pub(crate) fn nqn_bytes(nqn: &str) -> usize {
     nqn.len() + nqn.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count() + 3
 }
 
-impl State {
-    /// Registrants of all namespaces.
-    pub(crate) fn registrants(&self) -> usize {
-        self.reservations.values().map(|reservations| reservations.registrants()).sum()
-    }
+/// Registrants of all namespaces.
+pub(crate) fn registrants(by_nsid: &BTreeMap<u32, Arc<Reservations>>) -> usize {
+    by_nsid.values().map(|reservations| reservations.registrants()).sum()
+}
 
-    /// Bytes that the NQNs of attached hosts and the numbers of attached functions take.
-    pub(crate) fn attachment_bytes(&self) -> usize {
-        let functions: usize = self.namespaces.values().map(|namespace| namespace.functions.len()).sum();
-        let hosts = self.namespaces.values().flat_map(|namespace| &namespace.hosts);
-        hosts.map(|host| nqn_bytes(host)).sum::<usize>() + functions * FUNCTION_BYTES
-    }
-
-    /// Drops history (a capture of telemetry, then the oldest events) until the state has at most
-    /// `bytes_max`, or no history is left: for drives that grew too large under an earlier version.
-    /// Returns whether anything was dropped.
-    pub fn shrink(&mut self, bytes_max: usize) -> bool {
-        let too_large = |state: &Self| state.to_bytes().len() > bytes_max;
-        if !too_large(self) {
-            return false;
-        }
-        self.telemetry.forget();
-        while too_large(self) && !self.events.is_empty() {
-            self.events.forget_half();
-        }
-        true
-    }
+/// Bytes that the NQNs of attached hosts and the numbers of attached functions take.
+pub(crate) fn attachment_bytes(namespaces: &BTreeMap<u32, Namespace>) -> usize {
+    let functions: usize = namespaces.values().map(|namespace| namespace.functions.len()).sum();
+    let hosts = namespaces.values().flat_map(|namespace| &namespace.hosts);
+    hosts.map(|host| nqn_bytes(host)).sum::<usize>() + functions * FUNCTION_BYTES
 }

@@ -3,8 +3,6 @@
 //! Applying a change never fails: it was decided before it was journaled. A change of a later
 //! version that this one does not know is an error, and is not skipped.
 
-mod functions;
-
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -342,6 +340,61 @@ impl State {
             self.plaintext = self.namespaces.values().any(|namespace| !namespace.shape.encrypted);
         }
         self.sanitize = sanitize;
+    }
+
+    /// Applies a change of functions.
+    fn apply_functions(&mut self, change: function::Change) {
+        match change {
+            function::Change::Attached { nsid, functions } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.functions.extend(functions);
+                }
+            }
+            function::Change::Detached { nsid, functions } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.functions.retain(|id| !functions.contains(id));
+                }
+            }
+            function::Change::Mapped { nsid, functions, without_hosts } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.functions = functions;
+                    if without_hosts {
+                        namespace.for_everyone = false;
+                        namespace.hosts.clear();
+                    }
+                }
+            }
+            function::Change::Exactly { nsid, functions, hosts, for_everyone } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.functions = functions;
+                    namespace.hosts = hosts;
+                    namespace.for_everyone = for_everyone;
+                }
+            }
+            function::Change::Changed { id, function } => {
+                self.functions.insert(id, function);
+            }
+            function::Change::Allocated { primary } => self.primary = primary,
+            function::Change::Reset {} => {
+                self.functions.values_mut().for_each(Function::go_offline);
+                self.primary = self.primary.after_reset();
+            }
+        }
+    }
+
+    /// Drops history (a capture of telemetry, then the oldest events) until the state has at most
+    /// `bytes_max`, or no history is left: for drives that grew too large under an earlier version.
+    /// Returns whether anything was dropped.
+    pub fn shrink(&mut self, bytes_max: usize) -> bool {
+        let too_large = |state: &Self| state.to_bytes().len() > bytes_max;
+        if !too_large(self) {
+            return false;
+        }
+        self.telemetry.forget();
+        while too_large(self) && !self.events.is_empty() {
+            self.events.forget_half();
+        }
+        true
     }
 
     /// The names of the namespaces on the medium. Other volumes there belong to no namespace.

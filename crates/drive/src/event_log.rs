@@ -12,21 +12,17 @@ mod events;
 mod tests;
 
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use ebof_nvme::ControllerId;
 use ebof_nvme::feature::Timestamp;
 use ebof_nvme::log::{EventHeader, EventKind, PersistentEventHeader};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 pub use context::{CONTEXTS_MAX, Contexts, Page, Reply, Subsystem};
-pub use events::{RESET_CONTROLLERS_MAX, Thermal};
-
-use crate::request::{DecisionInput, Origin};
+pub use events::{Event, RESET_CONTROLLERS_MAX, Thermal};
 
 /// Events that are kept at most.
 pub const EVENTS_MAX: usize = 4096;
@@ -62,21 +58,6 @@ pub struct EventLog {
     events: VecDeque<Event>,
     /// How many events were ever recorded.
     total: u64,
-}
-
-/// An event of the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Event {
-    /// Event Type.
-    kind: u8,
-    /// The controller whose command it was, or any other.
-    cntlid: u16,
-    /// When it happened, milliseconds since 1970.
-    at_ms: u64,
-    /// Event data.
-    #[serde(with = "bytes")]
-    data: Vec<u8>,
 }
 
 impl EventLog {
@@ -146,28 +127,6 @@ impl EventLog {
     }
 }
 
-impl Event {
-    /// Bytes of event data at most; longer data are truncated.
-    pub const DATA_MAX: usize = 4096;
-
-    fn new(kind: EventKind, origin: &Origin, input: &DecisionInput, data: &[u8]) -> Self {
-        let data = data[..data.len().min(Self::DATA_MAX)].to_vec();
-        Self { kind: kind.0, cntlid: origin.cntlid.0, at_ms: input.unix_ms, data }
-    }
-
-    /// Which event.
-    #[must_use]
-    pub fn kind(&self) -> EventKind {
-        EventKind(self.kind)
-    }
-
-    /// Whether two events are of the same kind; for hardware errors, with the same code.
-    fn is_like(&self, other: &Self) -> bool {
-        let same = |bytes: usize| self.data.get(..bytes) == other.data.get(..bytes);
-        self.kind == other.kind && (self.kind() != EventKind::HARDWARE_ERROR || same(2))
-    }
-}
-
 /// A time in the format of the Timestamp feature, from a clock that was set.
 fn timestamp(unix_ms: u64) -> [u8; 8] {
     let mut bytes = [0; 8];
@@ -180,35 +139,3 @@ const FLOOD: usize = 32;
 
 /// Event Header Additional Information: the event is not associated with a port.
 const NO_PORT: u8 = 3;
-
-/// Bytes as hexadecimal text.
-mod bytes {
-    use core::fmt::Write as _;
-
-    use serde::ser::Error as _;
-
-    use super::{Deserialize, Deserializer, Serializer, String, Vec};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(bytes.len() * 2);
-        for byte in bytes {
-            write!(text, "{byte:02x}").map_err(S::Error::custom)?;
-        }
-        serializer.serialize_str(&text)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        super::read_hex(&text).ok_or_else(|| super::wrong_hex::<D>())
-    }
-}
-
-fn read_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
-}
-
-fn wrong_hex<'de, D: Deserializer<'de>>() -> D::Error {
-    D::Error::custom("an even number of hexadecimal digits is expected")
-}

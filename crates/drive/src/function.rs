@@ -2,7 +2,7 @@
 //! port that each is given to, and its share of the drive.
 //!
 //! What is announced of them is here, too: Primary Controller Capabilities and the Secondary
-//! Controller List. Decisions about them are in `drive/virtualize.rs`.
+//! Controller List. Decisions about them are in `drive/functions.rs`.
 //!
 //! NVMe Base 2.1, "Virtualization Enhancements".
 

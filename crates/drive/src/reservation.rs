@@ -8,7 +8,6 @@
 
 mod access;
 mod notice;
-mod report;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +17,9 @@ use alloc::vec::Vec;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::reservation::{
     Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, Release,
-    ReleaseAction, ReleaseKey, ReservationType,
+    ReleaseAction, ReleaseKey, ReportedRegistrant, ReservationType, report,
 };
-use ebof_nvme::{HostId, Status};
+use ebof_nvme::{ControllerId, HostId, Status};
 use serde::{Deserialize, Serialize};
 
 pub use access::{Access, ReservationView, Right};
@@ -204,6 +203,74 @@ impl Reservations {
     #[must_use]
     pub fn is_holder(&self, host: HostId) -> bool {
         self.holds(Host(host.0))
+    }
+
+    /// Whether a command of `host` that does `access` is refused with Reservation Conflict.
+    #[must_use]
+    pub fn conflicts(&self, host: HostId, access: Access) -> bool {
+        let host = Host(host.0);
+        match access {
+            Access::Read | Access::Write => !self.right(host).allows(access),
+            // Whether a holder asks for the type that it has is checked when the command is
+            // executed.
+            Access::Acquire => self.held.is_some() && !self.holds(host),
+            Access::Registrant => self.held.is_some() && !self.registrants.contains_key(&host),
+            Access::Other => false,
+        }
+    }
+
+    /// A snapshot of the rights of all hosts.
+    #[must_use]
+    pub fn view(&self) -> ReservationView {
+        let Some(held) = self.held else { return ReservationView::default() };
+        let others = if held.kind.is_exclusive_access() { Right::Nothing } else { Right::ReadOnly };
+        let full = self.registrants.keys().filter(|&&host| self.right(host) == Right::Full).map(|host| HostId(host.0));
+        ReservationView::new(others, full)
+    }
+
+    /// The right of `host`.
+    #[must_use]
+    pub fn right_of(&self, host: HostId) -> Right {
+        self.right(Host(host.0))
+    }
+
+    /// The Reservation Status Extended data structure: one Registrant Extended data structure for
+    /// each registrant, in the order of their identifiers, with the controller that `controller_of`
+    /// names for the host now, or FFFFh.
+    ///
+    /// # Errors
+    /// Host Identifier Inconsistent Format unless `extended`: host identifiers have 128 bits on
+    /// every fabric, and the other structure has room for 64.
+    pub fn report(
+        &self,
+        extended: bool,
+        controller_of: impl Fn(HostId) -> Option<ControllerId>,
+    ) -> Result<Vec<u8>, Refusal> {
+        if !extended {
+            return Err(Refusal::at(Status::HOST_ID_INCONSISTENT, byte::EDS));
+        }
+        let registrants: Vec<_> = self
+            .registrants
+            .iter()
+            .map(|(&host, &key)| ReportedRegistrant {
+                controller: controller_of(HostId(host.0)).unwrap_or(ControllerId::DYNAMIC),
+                holder: self.holds(host),
+                key,
+                host_id: host.0,
+            })
+            .collect();
+        Ok(report(self.generation, self.kind(), self.persistent, &registrants, extended))
+    }
+
+    fn right(&self, host: Host) -> Right {
+        let Some(held) = self.held else { return Right::Free };
+        if self.holds(host) || held.kind.admits_registrants() && self.registrants.contains_key(&host) {
+            Right::Full
+        } else if held.kind.is_exclusive_access() {
+            Right::Nothing
+        } else {
+            Right::ReadOnly
+        }
     }
 
     fn execute_register(&self, host: Host, register: &Register, keys: &RegisterKeys) -> Result<Done, Refusal> {
@@ -437,4 +504,6 @@ mod byte {
     pub(super) const ACTION: u8 = 40;
     pub(super) const RTYPE: u8 = 41;
     pub(super) const CPTPL: u8 = 43;
+    /// Dword 11: Extended Data Structure.
+    pub(super) const EDS: u8 = 44;
 }

@@ -157,6 +157,16 @@ pub struct Ended {
 }
 
 impl Sanitize {
+    /// The restriction that is in force; `None` if there is none.
+    #[must_use]
+    pub fn restriction(&self) -> Option<Restriction> {
+        match self.state {
+            State::Idle => None,
+            State::Processing => Some(Restriction::new(Status::SANITIZE_IN_PROGRESS)),
+            State::Failed => Some(Restriction::new(Status::SANITIZE_FAILED)),
+        }
+    }
+
     /// Decides on a Sanitize command.
     ///
     /// # Errors

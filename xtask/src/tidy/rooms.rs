@@ -28,7 +28,7 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("backend", (30, 13)),
     ("bench", (16, 7)),
     ("cli", (17, 7)),
-    ("drive", (28, 9)),
+    ("drive", (28, 8)),
     ("ebof", (21, 7)),
     ("fabrics", (30, 15)),
     ("manage", (18, 9)),

@@ -14,7 +14,7 @@ use ebof_nvme::{Cid, ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 use serde_json::json;
 
 use super::*;
-use crate::change::Change;
+use crate::change::{Change, State};
 use crate::drive::{Capacity, Decision, Drive, Request, Settings};
 use crate::error_log;
 use crate::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Series};
@@ -247,7 +247,7 @@ fn a_drive_beyond_its_budget_works_and_accepts_no_more_entries() {
     let mut state = drive.state().clone();
     assert!(state.shrink(before - 500_000) && !state.events.is_empty());
     assert!(state.shrink(1) && state.events.is_empty());
-    assert_eq!((state.registrants(), state.assigned_cntlids.len()), (64 * 4096 - 1, 4096));
+    assert_eq!((registrants(&state.reservations), state.assigned_cntlids.len()), (64 * 4096 - 1, 4096));
     assert!(state.to_bytes().len() < before - 2_000_000);
     assert!(!State::default().shrink(STATE_BYTES_MAX));
 }

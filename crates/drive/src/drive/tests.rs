@@ -1,15 +1,22 @@
 //! A drive as a host that manages it sees it.
 
+use alloc::string::ToString;
+use alloc::vec;
+
 use super::*;
 use crate::change::Identity;
-use alloc::string::ToString;
+use crate::health::{TEMPERATURE_KELVIN, Thresholds};
+use crate::namespace::NewNamespace;
 
+use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::firmware::CommitAction;
 use ebof_nvme::log::{ErrorInformation, FirmwareSlots, SmartHealth};
-use ebof_nvme::{Cid, HostId, Nqn, QueueId};
+use ebof_nvme::{Cid, ControllerId, HostId, Nqn, QueueId};
 use proptest::prelude::*;
 use zerocopy::FromBytes;
 
+mod by_box;
+mod functions;
 mod sanitized;
 
 const GIB: u64 = 1 << 30;
@@ -519,7 +526,7 @@ fn telemetry_names_hosts_to_managers_only() {
     }
     assert_eq!(bench.drive.state().reservations[&nsid.0].registrants(), 1);
     let input = DecisionInput { unix_ms: 1000, ..DecisionInput::default() };
-    let (changes, _) = bench.drive.capture_error("a test", &origin("a", 0), &input).unwrap();
+    let (changes, _) = capture::after_error(&bench.drive, "a test", &origin("a", 0), &input).unwrap();
     changes.into_iter().for_each(|change| bench.keep(change));
     for lid in [Lid::TELEMETRY_HOST, Lid::TELEMETRY_CONTROLLER] {
         for name in ["b", "a"] {

@@ -2,6 +2,7 @@
 //!
 //! NVMe Base 2.1, "Persistent Event Log Events".
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use ebof_nvme::log::persistent_event::{
@@ -11,10 +12,12 @@ use ebof_nvme::log::persistent_event::{
 };
 use ebof_nvme::log::{EventKind, SmartHealth, TelemetryHeader};
 use ebof_nvme::{Cqe, Nsid, Status};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use super::{Event, timestamp};
+use super::timestamp;
 use crate::request::{DecisionInput, Origin};
 
 /// Controllers that a Power-on or Reset event describes; the others are left out.
@@ -33,7 +36,42 @@ pub enum Thermal {
     Low,
 }
 
+/// An event of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Event {
+    /// Event Type.
+    pub(super) kind: u8,
+    /// The controller whose command it was, or any other.
+    pub(super) cntlid: u16,
+    /// When it happened, milliseconds since 1970.
+    pub(super) at_ms: u64,
+    /// Event data.
+    #[serde(with = "bytes")]
+    pub(super) data: Vec<u8>,
+}
+
 impl Event {
+    /// Bytes of event data at most; longer data are truncated.
+    pub const DATA_MAX: usize = 4096;
+
+    fn new(kind: EventKind, origin: &Origin, input: &DecisionInput, data: &[u8]) -> Self {
+        let data = data[..data.len().min(Self::DATA_MAX)].to_vec();
+        Self { kind: kind.0, cntlid: origin.cntlid.0, at_ms: input.unix_ms, data }
+    }
+
+    /// Which event.
+    #[must_use]
+    pub fn kind(&self) -> EventKind {
+        EventKind(self.kind)
+    }
+
+    /// Whether two events are of the same kind; for hardware errors, with the same code.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let same = |bytes: usize| self.data.get(..bytes) == other.data.get(..bytes);
+        self.kind == other.kind && (self.kind() != EventKind::HARDWARE_ERROR || same(2))
+    }
+
     /// SMART / Health Log Snapshot: due every 24 power-on hours.
     #[must_use]
     pub fn smart_snapshot(origin: &Origin, input: &DecisionInput, page: &SmartHealth) -> Self {
@@ -200,4 +238,36 @@ fn revision(text: &str) -> [u8; 8] {
     let text: Vec<u8> = text.bytes().take(8).collect();
     field[..text.len()].copy_from_slice(&text);
     field
+}
+
+/// Bytes as hexadecimal text.
+mod bytes {
+    use core::fmt::Write as _;
+
+    use serde::ser::Error as _;
+
+    use super::{Deserialize, Deserializer, Serializer, String, Vec};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(bytes.len() * 2);
+        for byte in bytes {
+            write!(text, "{byte:02x}").map_err(S::Error::custom)?;
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        super::read_hex(&text).ok_or_else(|| super::wrong_hex::<D>())
+    }
+}
+
+fn read_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
+fn wrong_hex<'de, D: Deserializer<'de>>() -> D::Error {
+    D::Error::custom("an even number of hexadecimal digits is expected")
 }

@@ -1,6 +1,7 @@
 //! Tests: the log as hosts read it, in one piece and in several.
 
 use super::*;
+use crate::request::{DecisionInput, Origin};
 use ebof_nvme::log::persistent_event::{
     ControllerResetInformation, FirmwareCommitEvent, FormatCompletionEvent, HardwareErrorEvent, SetFeatureEvent,
     ThermalExcursionEvent, hardware_error,

@@ -8,8 +8,6 @@ use alloc::boxed::Box;
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{HostId, Status};
 
-use super::{Host, Reservations};
-
 /// The kind of a command with regard to reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -105,6 +103,11 @@ impl Right {
 }
 
 impl ReservationView {
+    /// Of a namespace on which the hosts of `full`, sorted, have all rights.
+    pub(super) fn new(others: Right, full: impl Iterator<Item = HostId>) -> Self {
+        Self { others, full: full.collect() }
+    }
+
     /// The right of `host`: a comparison without a reservation, a binary search with one.
     #[must_use]
     pub fn right(&self, host: HostId) -> Right {
@@ -115,47 +118,5 @@ impl ReservationView {
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.others != Right::Free
-    }
-}
-
-impl Reservations {
-    /// Whether a command of `host` that does `access` is refused with Reservation Conflict.
-    #[must_use]
-    pub fn conflicts(&self, host: HostId, access: Access) -> bool {
-        let host = Host(host.0);
-        match access {
-            Access::Read | Access::Write => !self.right(host).allows(access),
-            // Whether a holder asks for the type that it has is checked when the command is
-            // executed.
-            Access::Acquire => self.held.is_some() && !self.holds(host),
-            Access::Registrant => self.held.is_some() && !self.registrants.contains_key(&host),
-            Access::Other => false,
-        }
-    }
-
-    /// A snapshot of the rights of all hosts.
-    #[must_use]
-    pub fn view(&self) -> ReservationView {
-        let Some(held) = self.held else { return ReservationView::default() };
-        let others = if held.kind.is_exclusive_access() { Right::Nothing } else { Right::ReadOnly };
-        let full = self.registrants.keys().filter(|&&host| self.right(host) == Right::Full).map(|host| HostId(host.0));
-        ReservationView { others, full: full.collect() }
-    }
-
-    /// The right of `host`.
-    #[must_use]
-    pub fn right_of(&self, host: HostId) -> Right {
-        self.right(Host(host.0))
-    }
-
-    fn right(&self, host: Host) -> Right {
-        let Some(held) = self.held else { return Right::Free };
-        if self.holds(host) || held.kind.admits_registrants() && self.registrants.contains_key(&host) {
-            Right::Full
-        } else if held.kind.is_exclusive_access() {
-            Right::Nothing
-        } else {
-            Right::ReadOnly
-        }
     }
 }

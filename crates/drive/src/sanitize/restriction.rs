@@ -7,7 +7,6 @@ use ebof_nvme::feature::Fid;
 use ebof_nvme::log::Lid;
 use ebof_nvme::opcode::{FABRICS, admin, nvm};
 
-use super::{Sanitize, State};
 use crate::request::Refusal;
 
 /// The restriction of commands during an operation, or after one that failed.
@@ -16,19 +15,12 @@ pub struct Restriction {
     status: Status,
 }
 
-impl Sanitize {
-    /// The restriction that is in force; `None` if there is none.
-    #[must_use]
-    pub fn restriction(&self) -> Option<Restriction> {
-        match self.state {
-            State::Idle => None,
-            State::Processing => Some(Restriction { status: Status::SANITIZE_IN_PROGRESS }),
-            State::Failed => Some(Restriction { status: Status::SANITIZE_FAILED }),
-        }
-    }
-}
-
 impl Restriction {
+    /// Commands are refused with this status.
+    pub(super) const fn new(status: Status) -> Self {
+        Self { status }
+    }
+
     /// Whether an admin command, or a Fabrics command, is executed: `cdw10` names its log page or
     /// feature. Error Information is returned without LBAs.
     ///

@@ -7,13 +7,16 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use ebof_nvme::firmware::CommitAction;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction};
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
-use super::*;
-use crate::change::State;
-use crate::drive::{Capacity, Request, Settings};
+use super::super::*;
 use crate::firmware::{Image, PRODUCT, Personality};
+use crate::function::FunctionId;
+use crate::namespace::NewNamespace;
+use crate::placement::Attachments;
+use crate::unfinished::Unfinished;
 
 fn host(number: u16) -> Origin {
     let host = Nqn::parse(&format!("nqn.2014-08.org.example:{number}")).unwrap();

@@ -1,7 +1,7 @@
 //! Statuses of Virtualization Management, and what holds after any sequence of requests.
 
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,15 +10,14 @@ use ebof_nvme::firmware::Commit;
 use ebof_nvme::reservation::{
     Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, ReservationType,
 };
-use ebof_nvme::{HostId, Nqn, Sqe, media};
+use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
+use ebof_nvme::{ControllerId, HostId, Nqn, Sqe, media};
 use proptest::prelude::*;
 
-use super::*;
-use crate::change::State;
-use crate::drive::{Capacity, Managers, Ordered, Request, Settings};
-use crate::namespace::{NewNamespace, VolumeId};
+use super::super::*;
+use crate::function::{self, FunctionId, Share};
+use crate::namespace::NewNamespace;
 use crate::placement::{Attachments, Placement};
-use crate::request::DecisionInput;
 use crate::reservation::{self, Reservations};
 use crate::unfinished::Unfinished;
 
@@ -437,7 +436,10 @@ fn check(bench: &Bench, before: &State, request: &Request) {
         let was_of_all = before.is_some_and(|before| before.for_everyone) && namespace.functions.is_empty();
         let were = before.map_or(0, |before| before.hosts.len() + before.functions.len());
         let is_legal = owners <= 1 || was_of_all || owners <= were;
-        assert!(!bench.drive.is_alone(namespace) || is_legal, "namespace {nsid} has {owners} controllers");
+        assert!(
+            !bench.drive.attachments().is_alone(namespace) || is_legal,
+            "namespace {nsid} has {owners} controllers"
+        );
         assert!(namespace.functions.iter().all(|id| functions.contains_key(id)));
     }
     let moves = matches!(
