@@ -12,16 +12,20 @@ pub(crate) mod drain;
 mod faults;
 mod handover;
 mod jobs;
+mod leftovers;
+mod log;
 mod monitor;
 mod open;
 mod open_error;
-mod process;
+mod owed_ends;
 mod report;
 mod request;
 mod sensor;
+mod start;
+mod state;
+mod target;
 #[cfg(test)]
 mod tests;
-mod unfinished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -35,7 +39,7 @@ use ebof_medium::{Stepper, Thin};
 use ebof_nvme::Nqn;
 use ebof_nvme::event::AsyncEvent;
 
-pub(crate) use actor::{DriveActor, DriveCallbacks, Event};
+pub(crate) use actor::DriveActor;
 pub(crate) use audience::Audience;
 use device::{DeviceIds, DeviceTable};
 use direct_ports::DirectPorts;
@@ -44,6 +48,7 @@ pub(crate) use monitor::Observed;
 pub(crate) use open::{Opened, open, settings};
 pub use open_error::DriveOpenError;
 pub(crate) use request::{DriveReply, SubmittedRequest};
+pub(crate) use target::{DriveCallbacks, Event};
 
 /// What runs the drives.
 pub(crate) enum DriveThreads<'a> {

@@ -7,99 +7,60 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebof_backend::Device;
 use ebof_clock::Clock;
-use ebof_drive::{
-    Answer, Change, DecisionInput, Drive, Effect, Identity, Origin, Refusal, Request, Settings, State, View, VolumeId,
-    budget,
-};
-use ebof_manage::events::NewEvent;
-use ebof_medium::{Medium, Notify, Opened, Stepper, Store};
-use ebof_nvme::event::AsyncEvent;
-use ebof_nvme::log::ReservationEvent;
+use ebof_drive::{Answer, Change, Drive, Effect, Origin, Refusal, Request, Settings, Unfinished, View, VolumeId};
+use ebof_manage::api::DriveHealth;
+use ebof_medium::{BackingFault, Medium, Notice, Progress, Stepper, Store};
+use ebof_nvme::Status;
 use ebof_nvme::media::SecureErase;
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use super::handover::{Cancel, Drain, Handover, Lost};
-use super::jobs::{Jobs, wants_facts};
-use super::monitor::{Monitor, MonitorJob, Observed};
-use super::open_error::DriveOpenError;
-use super::process::Aftermath;
-use super::report::note_damage;
-use super::request::{DriveReply, SubmittedRequest};
+use super::handover::{Deadline, DrainRequest, Handover, Hurry, Waiting, attached_functions, names};
+use super::jobs::{Jobs, erase, medium_status, wants_facts};
+use super::leftovers::Leftovers;
+use super::log::DriveLog;
+use super::monitor::{self, Monitor};
+use super::owed_ends::OwedEnds;
+use super::report;
+use super::request::{BegunRequest, DriveReply, QueuedRequest, SubmittedRequest};
 use super::sensor::Sensor;
+use super::state::DurableDrive;
+use super::target::{DriveCallbacks, TargetLink};
 use crate::drives::drain::DrainToken;
-use crate::observe::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
-
-/// What is to be known about a drive to open it.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// What the configuration calls it.
-    pub(crate) name: String,
-    pub(crate) backing: Arc<dyn Device>,
-    pub(crate) options: ebof_medium::Options,
-    pub(crate) settings: Settings,
-    /// The identity of a new drive.
-    pub(crate) identity: Identity,
-    pub(crate) sensor: Option<Sensor>,
-    pub(crate) clock: Clock,
-}
+use crate::observe::log_limit::{Kind, LogSubject};
 
 /// The actor of one drive.
 pub(crate) struct DriveActor {
-    name: Mutex<String>,
-    /// What it lies on, for the log.
-    backing: String,
+    pub(super) log: DriveLog,
     medium: Medium,
     /// Whether the drive was made when it was opened.
     was_made: bool,
-    /// Its checkpoints have it as long as there are any, whoever holds the actor.
-    drive: Arc<Mutex<Drive>>,
+    pub(super) state: DurableDrive,
     pub(super) clock: Clock,
-    opened: Instant,
-    /// The target around it, until the drive is stopped.
-    callbacks: Mutex<Option<DriveCallbacks>>,
+    pub(super) target: TargetLink,
     monitor: Mutex<Monitor>,
     /// The Critical Warning that there was an event about.
-    pub(super) reported_warning: AtomicU8,
+    reported_warning: AtomicU8,
     /// [`DriveActor::collect_soon`] was called, and the collection has not begun.
-    pub(super) collects_soon: AtomicBool,
-    /// Names on the medium that belong to no namespace any more, and could not be removed yet.
-    leftovers: Mutex<BTreeSet<VolumeId>>,
+    collects_soon: AtomicBool,
+    pub(super) leftovers: Leftovers,
     pub(super) jobs: Jobs,
-    pub(super) handover: Mutex<Handover>,
-    /// Transactions that are over, which could not be stored yet.
-    pub(super) owed_ends: Mutex<BTreeSet<String>>,
-    /// Of what hosts can cause.
-    pub(super) log_limit: LogLimit,
+    handover: Mutex<Handover>,
+    owed_ends: OwedEnds,
 }
 
-type Publish = Box<dyn Fn(Option<&Nqn>, &[Event], &[AsyncEvent]) + Send>;
-
-/// What an actor wants of the target; called on the drive's thread.
-pub(crate) struct DriveCallbacks {
-    /// Shows hosts what the drive has become, by a command of this host if it was one, and
-    /// notifies them of events and of changes to their reservations.
-    pub(crate) publish: Publish,
-    /// Sends an event to one controller.
-    pub(crate) send_event: Box<dyn Fn(ControllerId, AsyncEvent) + Send>,
-    /// Has queues end their commands to what they have lost, and hold the token until then.
-    pub(crate) drain: Drain,
-    /// Cancels what queues have at devices of what they have lost.
-    pub(crate) cancel: Cancel,
-    /// Reports an event.
-    pub(crate) report: Box<dyn Fn(NewEvent) + Send>,
-    /// What hosts did so far, and errors behind a number.
-    pub(crate) observe: Box<dyn Fn(u64) -> Observed + Send>,
+/// What has to be done before a request is answered.
+#[derive(Default)]
+struct Aftermath {
+    /// Namespaces have to be erased.
+    erased: Vec<VolumeId>,
+    /// Commands to what was lost have to end.
+    hands_over: bool,
 }
-
-/// What became of a host's registration or reservation.
-pub(crate) type Event = (Nsid, HostId, ReservationEvent);
 
 /// What is called when it is dropped, also by a thread that does not come to it any more.
 struct Finally(Option<Box<dyn FnOnce() + Send>>);
@@ -112,126 +73,42 @@ impl Drop for Finally {
     }
 }
 
-/// Whether what a sudden end has left was put in order.
-type InOrder = Result<(), ebof_medium::Error>;
-
-impl Plan {
-    /// Passes the medium's notices to the actor, which the caller has to set in the returned cell.
-    fn notified(&mut self) -> Arc<OnceLock<Weak<DriveActor>>> {
-        let itself: Arc<OnceLock<Weak<DriveActor>>> = Arc::default();
-        let actor = Arc::clone(&itself);
-        self.options.notify = Some(Notify(Arc::new(move |notice| {
-            if let Some(actor) = actor.get().and_then(Weak::upgrade) {
-                actor.on_notice(notice);
-            }
-        })));
-        itself
-    }
-}
-
 impl DriveActor {
+    /// The actor of a drive on a medium that was opened; `was_made`: there was none before.
+    pub(super) fn new(
+        medium: Medium,
+        drive: Drive,
+        log: (String, String),
+        was_made: bool,
+        sensor: Option<Sensor>,
+        clock: Clock,
+    ) -> Self {
+        let (name, backing) = log;
+        Self {
+            log: DriveLog::new(name, backing, clock.clone()),
+            medium,
+            was_made,
+            state: DurableDrive::new(drive, clock.clone()),
+            monitor: Mutex::new(Monitor::new(sensor, clock.clone())),
+            clock,
+            target: TargetLink::default(),
+            collects_soon: AtomicBool::new(false),
+            reported_warning: AtomicU8::new(0),
+            leftovers: Leftovers::default(),
+            jobs: Jobs::default(),
+            handover: Mutex::default(),
+            owed_ends: OwedEnds::default(),
+        }
+    }
+
     /// Whether the drive was made when it was opened: there was none.
     pub(crate) fn was_made(&self) -> bool {
         self.was_made
     }
 
-    /// Opens the drive and puts in order what a sudden end has left.
-    pub(crate) fn open(mut plan: Plan) -> Result<Arc<Self>, DriveOpenError> {
-        let itself = plan.notified();
-        let opened = ebof_medium::open(Arc::clone(&plan.backing), std::mem::take(&mut plan.options))?;
-        let (actor, outcome) = Self::of(opened, plan, &itself)?;
-        outcome.recv().unwrap_or(Err(ebof_medium::Error::Stopped))?;
-        Ok(actor)
-    }
-
-    /// The same for a drive without threads.
-    pub(crate) fn open_stepped(mut plan: Plan) -> Result<(Arc<Self>, Stepper), DriveOpenError> {
-        let itself = plan.notified();
-        let (opened, mut stepper) = ebof_medium::open_stepped(Arc::clone(&plan.backing), &plan.options)?;
-        let (actor, outcome) = Self::of(opened, plan, &itself)?;
-        step_until(&mut stepper, &outcome).unwrap_or(Err(ebof_medium::Error::Stopped))?;
-        Ok((actor, stepper))
-    }
-
-    /// The actor of a medium that was opened, and the receiver of the outcome of its repair.
-    fn of(
-        opened: Opened,
-        plan: Plan,
-        itself: &OnceLock<Weak<Self>>,
-    ) -> Result<(Arc<Self>, Receiver<InOrder>), DriveOpenError> {
-        let Plan { name, backing, settings, identity, sensor, clock, .. } = plan;
-        let below = backing.describe();
-        let Opened { medium, snapshot, changes, was_clean, created, in_flux, damage } = opened;
-        let mut state = State::restore(snapshot.as_deref().unwrap_or_default(), &changes)?;
-        trim(&mut state, &name);
-        let new = state.identity == Identity::default();
-        let capacity = medium.capacity();
-        let sizes = ebof_drive::Capacity { total_bytes: capacity.total_bytes, extent_bytes: capacity.extent_bytes };
-        tracing::info!(
-            drive = name,
-            created,
-            was_clean,
-            in_flux,
-            capacity_bytes = sizes.total_bytes,
-            namespaces = state.namespaces.len(),
-            "drive opened"
-        );
-        let mut drive = Drive::new(state, settings, sizes);
-        if let Some(damage) = damage {
-            note_damage(&mut drive, &name, &below, &damage);
-        }
-        let drive = Arc::new(Mutex::new(drive));
-        let monitor = Mutex::new(Monitor::new(sensor, clock.clone()));
-        let actor = Arc::new(Self {
-            name: Mutex::new(name),
-            backing: below,
-            medium,
-            was_made: created,
-            drive,
-            opened: clock.now(),
-            clock,
-            callbacks: Mutex::default(),
-            monitor,
-            collects_soon: AtomicBool::new(false),
-            reported_warning: AtomicU8::new(0),
-            leftovers: Mutex::default(),
-            jobs: Jobs::default(),
-            handover: Mutex::default(),
-            owed_ends: Mutex::default(),
-            log_limit: LogLimit::default(),
-        });
-        let _first = itself.set(Arc::downgrade(&actor));
-        let (done, outcome) = channel();
-        let own = Arc::clone(&actor);
-        actor.medium.run(Box::new(move |store| {
-            let state = Arc::clone(&own.drive);
-            // Asked on the thread of this closure, between requests: the drive has every change
-            // that is durable. Also when the actor was given up without having been stopped, as
-            // by a start that fails afterwards: the medium is closed with a checkpoint then.
-            store.set_snapshot(Box::new(move || {
-                state.lock().unwrap_or_else(PoisonError::into_inner).state().to_bytes()
-            }));
-            let mut changes = own.drive().opened(&Origin::box_(), &own.decision_input());
-            if new {
-                changes.insert(0, Change::Made { identity });
-            }
-            let made = own.commit(store, changes);
-            store.start(Box::new(MonitorJob(Arc::downgrade(&own))));
-            own.start_jobs(store);
-            // The receiver is gone if another thread could not be started.
-            let _ = done.send(made.and_then(|()| own.remove_orphans(store)));
-        }));
-        Ok((actor, outcome))
-    }
-
     /// What the configuration calls it, for the log.
     pub(crate) fn name(&self) -> String {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What it lies on, for the log.
-    pub(super) fn backing(&self) -> &str {
-        &self.backing
+        self.log.name()
     }
 
     /// The medium.
@@ -244,17 +121,12 @@ impl DriveActor {
         self.drive().view()
     }
 
-    pub(super) fn may_log(&self, about: LogSubject, kind: Kind) -> Option<Suppressed> {
-        self.log_limit.admit(about, kind, self.age_us())
-    }
-
-    fn age(&self) -> Duration {
-        self.clock.now().saturating_duration_since(self.opened)
-    }
-
-    /// How long it is open, microseconds.
-    pub(super) fn age_us(&self) -> u64 {
-        u64::try_from(self.age().as_micros()).unwrap_or(u64::MAX)
+    /// The drive as hosts are shown it.
+    pub(crate) fn shown(&self) -> Arc<View> {
+        // In this order: a change and what is withheld of it come together.
+        let mut view = self.view();
+        self.handover().hide(&mut view);
+        view
     }
 
     /// What of the drive itself is wanted. It stays locked meanwhile.
@@ -281,12 +153,12 @@ impl DriveActor {
 
     /// From now on the drive is part of a target.
     pub(crate) fn join(&self, callbacks: DriveCallbacks) {
-        *self.callbacks() = Some(callbacks);
+        self.target.join(callbacks);
     }
 
     /// Another configuration, which may call it something else.
     pub(crate) fn configure(&self, name: &str, settings: Settings) {
-        name.clone_into(&mut self.name.lock().unwrap_or_else(PoisonError::into_inner));
+        self.log.rename(name);
         self.drive().configure(settings);
     }
 
@@ -319,7 +191,7 @@ impl DriveActor {
             let Some(begun) = queued.begin() else { return };
             let marked = store.mark_bad(volume, blocks);
             if let Err(error) = &marked
-                && let Some(more) = own.may_log(LogSubject::Target, Kind::NotMarked)
+                && let Some(more) = own.log.may_log(LogSubject::Target, Kind::NotMarked)
             {
                 let volume = volume.0;
                 tracing::error!(drive = own.name(), instance = volume, "blocks cannot be marked bad: {error}{more}");
@@ -359,10 +231,11 @@ impl DriveActor {
         let (done, closed) = channel();
         let own = Arc::clone(self);
         self.medium.run(Box::new(move |store| {
-            own.forget_waiting();
+            let waiting = own.handover().forget_waiting();
+            drop(waiting);
             own.collect(store, true);
             let changes = own.drive().closed();
-            if let Err(error) = own.commit(store, changes) {
+            if let Err(error) = own.state.commit(store, changes) {
                 tracing::error!(drive = own.name(), "the drive cannot be closed in order: {error}");
             }
             let _waiting = done.send(());
@@ -371,29 +244,61 @@ impl DriveActor {
     }
 
     fn end_stop(&self) {
-        *self.callbacks() = None;
+        self.target.leave();
         self.medium.stop();
     }
 
-    pub(super) fn callbacks(&self) -> MutexGuard<'_, Option<DriveCallbacks>> {
-        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn monitor(&self) -> MutexGuard<'_, Monitor> {
+    fn monitor(&self) -> MutexGuard<'_, Monitor> {
         self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What hosts did so far.
-    pub(super) fn observe(&self, after: u64) -> Observed {
-        self.callbacks().as_ref().map(|callbacks| (callbacks.observe)(after)).unwrap_or_default()
+    pub(super) fn handover(&self) -> MutexGuard<'_, Handover> {
+        self.handover.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn drive(&self) -> MutexGuard<'_, Drive> {
-        self.drive.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
+    }
+
+    /// Does a request, unless it was withdrawn or has to wait.
+    fn process(self: &Arc<Self>, store: &mut Store, request: Request, origin: Origin, queued: QueuedRequest) {
+        let waiting = self.handover().wait(Waiting { request, origin, queued });
+        let Some(Waiting { request, origin, queued }) = waiting else { return };
+        let Some(begun) = queued.begin() else { return };
+        let is_overdue = self.handover().check_overdue(&request);
+        let (answer, Aftermath { erased, hands_over }) = match is_overdue {
+            Ok(()) => self.carry_out(store, &request, &origin),
+            Err(refusal) => (Err(refusal), Aftermath::default()),
+        };
+        self.jobs.start(self, store);
+        let answer = match answer {
+            Ok(reply) if !erased.is_empty() => {
+                erase(self, store, erased, Box::new(move || begun.reply(Ok(reply))));
+                return;
+            }
+            Ok(reply) if hands_over => {
+                self.drain(store, begun, reply);
+                return;
+            }
+            answer => answer,
+        };
+        if !erased.is_empty() {
+            // The command has failed, but these are empty, and wait for their old data to be erased
+            // like others.
+            erase(self, store, erased, Box::new(|| {}));
+        }
+        if let Err(refusal) = &answer {
+            let status = refusal.status;
+            let name = request.name();
+            if let Some(more) = self.log.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveRefused) {
+                tracing::info!(drive = self.name(), host = %origin.host, request = name, %status, "refused{more}");
+            }
+        }
+        begun.reply(answer);
     }
 
     /// Returns the answer, and what has to be done before it is given, unless it is a refusal.
-    pub(super) fn carry_out(
+    fn carry_out(
         &self,
         store: &mut Store,
         request: &Request,
@@ -405,10 +310,9 @@ impl DriveActor {
             self.collect(store, false);
         }
         if wants_facts(request) {
-            let medium_status = self.medium_status(store);
-            self.drive().set_medium_status(medium_status);
+            self.drive().set_medium_status(medium_status(&self.medium, store));
         }
-        let decision = self.drive().decide(request, origin, &self.decision_input());
+        let decision = self.drive().decide(request, origin, &self.state.input());
         let decision = match decision {
             Ok(decision) => decision,
             Err(refusal) => return (Err(refusal), Aftermath::default()),
@@ -416,7 +320,7 @@ impl DriveActor {
         if store.is_read_only() && changes_the_drive(request) {
             return (Err(Refusal::new(Status::NAMESPACE_WRITE_PROTECTED)), Aftermath::default());
         }
-        let attached = self.attached_functions();
+        let attached = attached_functions(self.drive().state());
         let mut made = Vec::new();
         let prepared = decision.before.iter().try_for_each(|&effect| self.take_effect(store, effect, &mut made));
         let hands_over = !decision.lost.is_empty();
@@ -425,26 +329,27 @@ impl DriveActor {
             // hosts a change of the configuration at this moment.
             self.handover().begin(&decision.lost, &attached, drive.state(), self.clock.now());
         };
-        let committed = prepared.and_then(|()| self.commit_and(store, decision.changes, begin));
+        let committed = prepared.and_then(|()| self.state.commit_and(store, decision.changes, begin));
         if let Err(error) = committed {
-            if let Some(more) = self.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveFailed) {
+            if let Some(more) = self.log.may_log(LogSubject::Host(origin.host.clone()), Kind::DriveFailed) {
                 let request = request.name();
                 tracing::error!(drive = self.name(), request, "the drive cannot do what it was asked: {error}{more}");
             }
-            self.leftovers().extend(made);
-            self.remove_leftovers(store);
+            self.leftovers.add(made);
+            self.leftovers.remove(store, &self.log);
             return (Err(Refusal::transient(Status::INTERNAL_ERROR)), Aftermath::default());
         }
         self.drive().set_erasing(&decision.erased, Some(100));
         // Hosts lose a namespace before its blocks are given to others.
-        self.show(Some(&origin.host), &decision.notices, &decision.events);
-        for effect in decision.after {
-            if let Effect::Remove(volume) = effect {
-                self.leftovers().insert(volume);
-            }
+        self.target.show(Some(&origin.host), &decision.notices, &decision.events);
+        self.leftovers.add(decision.after.into_iter().filter_map(|effect| match effect {
+            Effect::Remove(volume) => Some(volume),
+            Effect::Create { .. } => None,
+        }));
+        let removed = self.leftovers.remove(store, &self.log);
+        if let Some(event) = report::request_event(self.name(), request, origin, &decision.answer) {
+            self.target.report(event);
         }
-        let removed = self.remove_leftovers(store);
-        self.report_request(request, origin, &decision.answer);
         let is_quick = |format: &ebof_nvme::media::Format| format.erase == SecureErase::Cryptographic;
         let answer =
             if (!removed || store.owes_keys()) && matches!(request, Request::Format(_, format) if is_quick(format)) {
@@ -468,7 +373,7 @@ impl DriveActor {
                 if store.thin(volume).is_some() {
                     // It was made for a request that failed, and could not be removed then.
                     store.remove(volume)?;
-                    self.leftovers().remove(&volume);
+                    self.leftovers.forget(volume);
                 }
                 store.create(volume, blocks, capacity_blocks, block_format)?;
                 made.push(volume);
@@ -478,123 +383,211 @@ impl DriveActor {
         }
     }
 
-    fn leftovers(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
-        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether something is on the medium that belongs to no namespace.
-    pub(super) fn has_leftovers(&self) -> bool {
-        !self.leftovers().is_empty()
-    }
-
-    /// Removes from the medium what belongs to no namespace any more; `false` if something is left,
-    /// which is tried again ([`start_jobs`](Self::start_jobs)).
-    pub(super) fn remove_leftovers(&self, store: &mut Store) -> bool {
-        let mut left = self.leftovers();
-        left.retain(|&volume| match store.remove(volume) {
-            Ok(()) | Err(ebof_medium::Error::Unknown(_)) => false,
-            Err(error) => {
-                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::NotRemoved) {
-                    let instance = volume.0;
-                    tracing::error!(drive = self.name(), instance, "left on the medium for now: {error}{more}");
-                }
-                true
-            }
+    /// Has the queues of those who lost something end their commands to it, and then answers.
+    fn drain(self: &Arc<Self>, store: &mut Store, begun: BegunRequest, reply: DriveReply) {
+        let asked = self.handover().ask(begun, reply);
+        let DrainRequest { number, lost, is_first } = match asked {
+            Ok(asked) => asked,
+            Err((begun, reply)) => return begun.reply(Ok(reply)),
+        };
+        if is_first {
+            store.start(Box::new(Deadline(Arc::downgrade(self))));
+        }
+        let own = Arc::clone(self);
+        let token = DrainToken::new(move || {
+            let actor = Arc::clone(&own);
+            own.medium.run(Box::new(move |store| actor.drained(number, store)));
         });
-        left.is_empty()
+        self.target.drain(&lost, &token);
     }
 
-    /// Makes changes durable, then applies them to the drive.
-    pub(super) fn commit(&self, store: &mut Store, changes: Vec<Change>) -> Result<(), ebof_medium::Error> {
-        self.commit_and(store, changes, |_| {})
+    /// Queues have nothing left of what they lost: the new owners are shown it.
+    fn drained(self: &Arc<Self>, number: u64, store: &mut Store) {
+        let (was_overdue, drained) = self.handover().drained(number);
+        if was_overdue {
+            tracing::info!(drive = self.name(), "commands to what was taken away have ended at last");
+        }
+        self.target.show(None, &[], &[]);
+        let Some(drained) = drained else { return };
+        if let Some((begun, reply)) = drained.request {
+            begun.reply(Ok(reply));
+        }
+        self.resume(store);
     }
 
-    /// The same; `then` is called before anybody can look at the drive with these changes.
-    fn commit_and(
-        &self,
-        store: &mut Store,
-        changes: Vec<Change>,
-        then: impl FnOnce(&Drive),
-    ) -> Result<(), ebof_medium::Error> {
-        if changes.is_empty() {
-            return Ok(());
+    /// What becomes of the handover that is waited for as time goes by: cancels, then gives up.
+    pub(super) fn hurry(self: &Arc<Self>, store: &mut Store) -> Progress {
+        let hurry = self.handover().hurry(self.clock.now());
+        let drive = self.name();
+        match hurry {
+            Hurry::Nothing => return Progress::Done,
+            Hurry::Wait(ms) => return Progress::Later(ms),
+            Hurry::Cancel(lost) => {
+                tracing::warn!(
+                    drive,
+                    lost = names(&lost),
+                    "commands to what was taken away have not ended in time, and are cancelled"
+                );
+                self.target.cancel(&lost);
+            }
+            Hurry::GiveUp { lost, request } => {
+                tracing::error!(
+                    drive,
+                    lost = names(&lost),
+                    "the device below does not end commands to what was taken away: nobody else gets it before that"
+                );
+                if let Some(begun) = request {
+                    begun.reply(Err(Refusal::transient(Status::COMMAND_INTERRUPTED)));
+                }
+                self.resume(store);
+            }
         }
-        // A damaged drive is not written: its counters and controllers are forgotten
-        // with its end.
-        if !store.is_read_only() {
-            let bytes: Vec<Vec<u8>> = changes.iter().map(Change::to_bytes).collect();
-            store.commit(&bytes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
-        }
-        let mut drive = self.drive();
-        changes.into_iter().for_each(|change| drive.apply(change));
-        then(&drive);
-        Ok(())
+        Progress::Again
     }
 
-    /// What is on the medium and belongs to no namespace was being made or removed when the drive
-    /// ended.
-    fn remove_orphans(&self, store: &mut Store) -> Result<(), ebof_medium::Error> {
-        if store.is_read_only() {
-            return Ok(());
-        }
-        let known: Vec<VolumeId> = self.drive().state().volumes().collect();
-        for orphan in self.medium.volumes().into_iter().filter(|volume| !known.contains(volume)) {
-            tracing::info!(
-                drive = self.name(),
-                instance = orphan.0,
-                "removing what was left half made or half removed"
-            );
-            store.remove(orphan)?;
-        }
-        Ok(())
-    }
-
-    /// Shows hosts what the drive has become, by a command of host `by` if it was one.
-    pub(super) fn show(&self, by: Option<&Nqn>, reservations: &[Event], events: &[AsyncEvent]) {
-        if let Some(callbacks) = &*self.callbacks() {
-            (callbacks.publish)(by, reservations, events);
-        }
-    }
-
-    /// Has queues end their commands to what they have lost.
-    pub(super) fn send_drain(&self, lost: &Lost, token: &DrainToken) {
-        if let Some(callbacks) = &*self.callbacks() {
-            (callbacks.drain)(lost, token);
+    fn resume(self: &Arc<Self>, store: &mut Store) {
+        let waiting = self.handover().take_waiting();
+        for Waiting { request, origin, queued } in waiting {
+            self.process(store, request, origin, queued);
         }
     }
 
-    /// Has what queues have at devices of what they have lost cancelled.
-    pub(super) fn send_cancel(&self, lost: &Lost) {
-        if let Some(callbacks) = &*self.callbacks() {
-            (callbacks.cancel)(lost);
+    /// The temperature of the disk below the drive now; `None` where it has no sensor.
+    pub(crate) fn kelvin(&self) -> Option<u16> {
+        let sensor = self.monitor().sensor();
+        sensor?.kelvin()
+    }
+
+    /// SMART / Health Information of the drive, as of the last collection.
+    pub(crate) fn health(&self) -> DriveHealth {
+        let temperature_kelvin = self.kelvin();
+        monitor::health_of(&self.drive(), temperature_kelvin)
+    }
+
+    /// What keeps it from doing what hosts ask; `None` if nothing does.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        self.monitor().trouble()
+    }
+
+    /// Collects errors and counters, saves what is due (everything if `all`), and raises events. On
+    /// the drive's thread.
+    pub(super) fn collect(&self, store: &mut Store, all: bool) {
+        self.log.log_left_out();
+        let mut monitor = self.monitor();
+        let observed = self.target.observe(monitor.errors);
+        let collected = monitor.collect(observed);
+        monitor::warn_of(&collected.shared_writers, &self.state, &self.log);
+        let save = all || monitor.is_due();
+        let outcome = {
+            let mut drive = self.drive();
+            drive.record_errors(collected.missed, &collected.errors);
+            let (kelvin, capacity) = (collected.activity.kelvin, self.medium.capacity());
+            let condition = monitor.condition(&drive.condition(), kelvin, capacity, store.is_read_only());
+            drive.advance(&collected.activity, condition, save, &Origin::box_(), &self.state.input())
+        };
+        let changes = monitor.take_changes(outcome.changes);
+        drop(monitor);
+        if let Some(changes) = changes {
+            self.save(store, changes);
+            self.target.show(None, &[], &outcome.events);
+        }
+        self.report_health();
+    }
+
+    /// Makes changes durable that no host asked for.
+    fn save(&self, store: &mut Store, changes: Vec<Change>) {
+        let events = monitor::kept_events(&changes);
+        let outcome = self.state.commit(store, changes);
+        let is_new = self.monitor().saved(outcome.is_ok(), events);
+        match outcome {
+            Err(error) if is_new => {
+                tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
+            }
+            Ok(()) if is_new => tracing::info!(drive = self.name(), "health and errors are written down again"),
+            _ => {}
         }
     }
 
-    /// Sends an event to one controller.
-    pub(super) fn send_event(&self, controller: ControllerId, event: AsyncEvent) {
-        if let Some(callbacks) = &*self.callbacks() {
-            (callbacks.send_event)(controller, event);
+    /// Collects without waiting for the interval: data was lost, or the medium changed its state.
+    /// Any number of calls before the collection begins leads to one.
+    pub(crate) fn collect_soon(self: &Arc<Self>) {
+        if self.collects_soon.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let own = Arc::clone(self);
+        self.medium.run(Box::new(move |store| {
+            // What happens from here on may be missed by this collection.
+            own.collects_soon.store(false, Ordering::Release);
+            own.collect(store, false);
+        }));
+    }
+
+    /// Handles a notice of the medium. On the drive's thread.
+    pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
+        match notice {
+            Notice::Fails(fault) => self.on_fault(fault, true),
+            Notice::Works(fault) => self.on_fault(fault, false),
+            _ => self.log.notice(notice),
+        }
+        if let Some(event) = report::notice_event(&self.name(), || self.view(), notice) {
+            self.target.report(event);
+        }
+        let wants_collection = self.monitor().note(notice);
+        if wants_collection {
+            self.collect_soon();
         }
     }
 
-    pub(super) fn decision_input(&self) -> DecisionInput {
-        let mut entropy = [0; 32];
-        // The identity of the drive came from there when it was made or opened.
-        self.clock.fill(&mut entropy).expect("a system that had random bytes has more");
-        for half in entropy.chunks_exact_mut(16) {
-            let random: [u8; 16] = half.try_into().expect("chunks of 16");
-            half.copy_from_slice(uuid::Builder::from_random_bytes(random).as_uuid().as_bytes());
+    /// A fault of the backing device begins or ends. On the drive's thread.
+    fn on_fault(&self, fault: BackingFault, fails: bool) {
+        let is_told = self.monitor().note_fault(fault, fails);
+        if is_told {
+            self.target.report(report::fault_event(self.name(), fault, fails));
+            self.log.fault(fault, fails);
         }
-        DecisionInput {
-            unix_ms: u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX),
-            uptime_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
-            entropy,
+    }
+
+    /// Reports that Critical Warning has changed since it was last looked at.
+    fn report_health(&self) {
+        let now = self.health().critical_warning;
+        if self.reported_warning.swap(now, Ordering::Relaxed) != now {
+            self.target.report(report::health_event(self.name(), now));
+        }
+    }
+
+    /// Transactions of the box that are not over, by their identifiers.
+    pub(crate) fn unfinished(&self) -> BTreeMap<String, Unfinished> {
+        self.drive().state().transactions.clone()
+    }
+
+    /// Those that are over, which the drive could not store yet.
+    pub(crate) fn owed_ends(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.owed_ends.lock()
+    }
+
+    /// Has the drive store that a transaction is over as soon as it can.
+    pub(crate) fn owe_end(&self, transaction: &str) {
+        self.owed_ends().insert(transaction.to_owned());
+    }
+
+    /// Tries once more to store what could not be stored yet.
+    pub(crate) fn pay_ends(self: &Arc<Self>) {
+        let owed = self.owed_ends().clone();
+        for transaction in owed {
+            let own = Arc::clone(self);
+            let end = Request::End(transaction.clone());
+            let _submitted = self.submit(end, Origin::box_(), move |result| {
+                if result.is_ok() {
+                    tracing::info!(drive = own.name(), transaction, "it is stored now that the transaction is over");
+                    own.owed_ends().remove(&transaction);
+                }
+            });
         }
     }
 }
 
 /// Steps a drive without threads until `receiver` has something; `None` when nothing will come.
-fn step_until<T>(stepper: &mut Stepper, receiver: &Receiver<T>) -> Option<T> {
+pub(super) fn step_until<T>(stepper: &mut Stepper, receiver: &Receiver<T>) -> Option<T> {
     loop {
         match receiver.try_recv() {
             Ok(received) => return Some(received),
@@ -607,23 +600,4 @@ fn step_until<T>(stepper: &mut Stepper, receiver: &Receiver<T>) -> Option<T> {
 /// Whether a request is more than looking at the drive, or having a controller of it.
 fn changes_the_drive(request: &Request) -> bool {
     !matches!(request, Request::AssignCntlid | Request::Reset | Request::Log(_) | Request::SanitizeConfig(_))
-}
-
-/// An earlier version let hosts make a drive remember more than is kept well: it opens, and takes
-/// no more of it.
-fn trim(state: &mut State, drive: &str) {
-    let bytes = state.to_bytes().len();
-    if bytes <= budget::STATE_BYTES_MAX {
-        return;
-    }
-    // What a checkpoint has room for besides namespaces, bad blocks and tags is not known before it
-    // is written: it is more.
-    let forgot = state.shrink(budget::STATE_BYTES_MAX + budget::STATE_BYTES_MAX / 4);
-    tracing::warn!(
-        drive,
-        bytes,
-        bytes_max = budget::STATE_BYTES_MAX,
-        forgot,
-        "the drive remembers more than it may: no more registrants and attachments are taken until there are fewer"
-    );
 }

@@ -1,12 +1,10 @@
-//! The active faults of a drive's backing device: logs when one begins and when it ends, and says
-//! what they mean for the drive's health.
+//! The active faults of a drive's backing device: when one is logged that begins or ends, and what
+//! they mean for the drive's health.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ebof_medium::BackingFault;
-
-use super::actor::DriveActor;
 
 /// The least time between two warnings about the same fault.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -22,7 +20,7 @@ pub(crate) struct BackingFaults {
 
 impl BackingFaults {
     /// A fault begins (`fails`) or ends. Returns whether to log it.
-    fn update(&mut self, fault: BackingFault, fails: bool, now: Instant) -> bool {
+    pub(super) fn update(&mut self, fault: BackingFault, fails: bool, now: Instant) -> bool {
         if !fails {
             return self.active.remove(&fault) == Some(true);
         }
@@ -42,38 +40,6 @@ impl BackingFaults {
     /// Reads or writes fail.
     pub(super) fn errors(&self) -> bool {
         self.active.contains_key(&BackingFault::Read) || self.active.contains_key(&BackingFault::Write)
-    }
-}
-
-impl DriveActor {
-    /// A fault of the backing device begins or ends. On the drive's thread.
-    pub(super) fn on_fault(&self, fault: BackingFault, fails: bool) {
-        if !self.monitor().faults.update(fault, fails, self.clock.now()) {
-            return;
-        }
-        self.report_fault(fault, fails);
-        let drive = self.name();
-        let device = self.backing();
-        match (fault, fails) {
-            (BackingFault::Space, true) => tracing::warn!(
-                drive,
-                device,
-                "there is no space below the drive: writes that need some are refused; free space on the file system that holds it"
-            ),
-            (BackingFault::Read, true) => tracing::warn!(
-                drive,
-                device,
-                "reading fails below the drive: see the kernel's log, and whether the file has become shorter"
-            ),
-            (BackingFault::Write, true) => {
-                tracing::warn!(drive, device, "writing fails below the drive: see the kernel's log");
-            }
-            (BackingFault::Space, false) => tracing::info!(drive, device, "there is space below the drive again"),
-            (BackingFault::Read, false) => {
-                tracing::info!(drive, device, "what could not be read below the drive can be read again");
-            }
-            (BackingFault::Write, false) => tracing::info!(drive, device, "writing below the drive works again"),
-        }
     }
 }
 

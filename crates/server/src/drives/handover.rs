@@ -12,7 +12,7 @@
 //! their order. What is overdue keeps nobody else waiting; requests about it are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_drive::{FunctionId, Origin, Refusal, Request, State, View};
@@ -73,14 +73,44 @@ struct Withheld {
 }
 
 /// A request that waits.
-struct Waiting {
-    request: Request,
-    origin: Origin,
-    queued: QueuedRequest,
+pub(super) struct Waiting {
+    pub(super) request: Request,
+    pub(super) origin: Origin,
+    pub(super) queued: QueuedRequest,
+}
+
+/// What queues are asked to end.
+pub(super) struct DrainRequest {
+    /// The number of the handover.
+    pub(super) number: u64,
+    pub(super) lost: Vec<(Nsid, Option<FunctionId>)>,
+    /// Nobody watches how long it takes yet.
+    pub(super) is_first: bool,
+}
+
+/// What was handed over, with the request that is answered now.
+pub(super) struct HandedOver {
+    pub(super) request: Option<(BegunRequest, DriveReply)>,
+}
+
+/// What is to be done about a handover.
+pub(super) enum Hurry {
+    /// There is none.
+    Nothing,
+    /// It has so many milliseconds left.
+    Wait(u64),
+    /// Requests at devices are to be cancelled.
+    Cancel(Vec<(Nsid, Option<FunctionId>)>),
+    /// The device below does not end them: the request is refused.
+    GiveUp {
+        /// What is not let go of.
+        lost: Vec<(Nsid, Option<FunctionId>)>,
+        request: Option<BegunRequest>,
+    },
 }
 
 /// Ends handovers that take too long. One for each drive, while there is one to watch.
-struct Deadline(Weak<DriveActor>);
+pub(super) struct Deadline(pub(super) Weak<DriveActor>);
 
 impl Withheld {
     /// Of a change from `before` to `after`.
@@ -140,6 +170,87 @@ impl Handover {
         self.draining.iter().map(|draining| &draining.withheld).chain(self.overdue.values())
     }
 
+    /// Hides from a drive's new owners what they do not have yet.
+    pub(super) fn hide(&self, view: &mut Arc<View>) {
+        for withheld in self.withheld() {
+            withheld.hide(Arc::make_mut(view));
+        }
+    }
+
+    /// Keeps a request until what is being handed over has its new owner; gives it back if there is
+    /// nothing to wait for.
+    pub(super) fn wait(&mut self, waiting: Waiting) -> Option<Waiting> {
+        if self.draining.is_none() || !hands_over(&waiting.request) {
+            return Some(waiting);
+        }
+        // However often a host withdraws what it asks: as many wait as have somebody who waits.
+        self.waiting.retain(|waiting| waiting.queued.is_wanted());
+        self.waiting.push(waiting);
+        None
+    }
+
+    /// Refuses a request about something that queues have not let go of in time.
+    pub(super) fn check_overdue(&self, request: &Request) -> Result<(), Refusal> {
+        let is_overdue = self.overdue.values().any(|withheld| withheld.concerns(request));
+        if is_overdue { Err(Refusal::transient(Status::COMMAND_INTERRUPTED)) } else { Ok(()) }
+    }
+
+    /// The request that has begun the handover has nothing else to wait for: what queues have to
+    /// end. Gives the request back if there is no handover.
+    pub(super) fn ask(
+        &mut self,
+        begun: BegunRequest,
+        reply: DriveReply,
+    ) -> Result<DrainRequest, (BegunRequest, DriveReply)> {
+        let Some(draining) = &mut self.draining else { return Err((begun, reply)) };
+        draining.request = Some((begun, reply));
+        let (number, lost) = (draining.number, draining.lost.clone());
+        let is_first = !std::mem::replace(&mut self.is_watched, true);
+        Ok(DrainRequest { number, lost, is_first })
+    }
+
+    /// Queues have nothing left of what they lost. Returns whether that was overdue, and the
+    /// handover if it is the one that is waited for.
+    pub(super) fn drained(&mut self, number: u64) -> (bool, Option<HandedOver>) {
+        let was_overdue = self.overdue.remove(&number).is_some();
+        let drained = self.draining.take_if(|draining| draining.number == number);
+        (was_overdue, drained.map(|draining| HandedOver { request: draining.request }))
+    }
+
+    /// What becomes of the handover that is waited for as time goes by.
+    pub(super) fn hurry(&mut self, now: Instant) -> Hurry {
+        let Some(draining) = &mut self.draining else {
+            self.is_watched = false;
+            return Hurry::Nothing;
+        };
+        let limit_ms = if draining.is_cancelled { DRAIN_MS + ABORT_MS } else { DRAIN_MS };
+        let left = (draining.began + Duration::from_millis(limit_ms)).saturating_duration_since(now);
+        if !left.is_zero() {
+            return Hurry::Wait(u64::try_from(left.as_millis()).unwrap_or(limit_ms) + 1);
+        }
+        if !std::mem::replace(&mut draining.is_cancelled, true) {
+            return Hurry::Cancel(draining.lost.clone());
+        }
+        match self.draining.take() {
+            Some(Draining { number, withheld, lost, request, .. }) => {
+                self.overdue.insert(number, withheld);
+                Hurry::GiveUp { lost, request: request.map(|(begun, _)| begun) }
+            }
+            None => Hurry::Nothing,
+        }
+    }
+
+    /// The requests that have waited.
+    pub(super) fn take_waiting(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// What waits is refused when it is dropped: the drive is about to be closed.
+    pub(super) fn forget_waiting(&mut self) -> (Vec<Waiting>, Option<(BegunRequest, DriveReply)>) {
+        let request = self.draining.as_mut().and_then(|draining| draining.request.take());
+        (self.take_waiting(), request)
+    }
+
     /// Keeps what was lost in a change from `before` to `after` from its new owners.
     pub(super) fn begin(&mut self, lost: &Lost, before: &BTreeMap<u32, BTreeSet<u16>>, after: &State, now: Instant) {
         if lost.is_empty() {
@@ -154,148 +265,6 @@ impl Handover {
             is_cancelled: false,
             request: None,
         });
-    }
-}
-
-impl DriveActor {
-    /// The drive as hosts are shown it.
-    pub(crate) fn shown(&self) -> Arc<View> {
-        // In this order: a change and what is withheld of it come together.
-        let mut view = self.view();
-        for withheld in self.handover().withheld() {
-            withheld.hide(Arc::make_mut(&mut view));
-        }
-        view
-    }
-
-    pub(super) fn handover(&self) -> MutexGuard<'_, Handover> {
-        self.handover.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The functions of all namespaces, before a change.
-    pub(super) fn attached_functions(&self) -> BTreeMap<u32, BTreeSet<u16>> {
-        let drive = self.drive();
-        let namespaces = drive.state().namespaces.iter();
-        namespaces.map(|(&nsid, namespace)| (nsid, namespace.functions.clone())).collect()
-    }
-
-    /// Keeps a request until what is being handed over has its new owner; gives it back if there is
-    /// nothing to wait for.
-    pub(super) fn wait_for_handover(
-        &self,
-        request: Request,
-        origin: Origin,
-        queued: QueuedRequest,
-    ) -> Option<(Request, Origin, QueuedRequest)> {
-        let mut handover = self.handover();
-        if handover.draining.is_none() || !hands_over(&request) {
-            return Some((request, origin, queued));
-        }
-        // However often a host withdraws what it asks: as many wait as have somebody who waits.
-        handover.waiting.retain(|waiting| waiting.queued.is_wanted());
-        handover.waiting.push(Waiting { request, origin, queued });
-        None
-    }
-
-    /// Refuses a request about something that queues have not let go of in time.
-    pub(super) fn check_overdue(&self, request: &Request) -> Result<(), Refusal> {
-        let is_overdue = self.handover().overdue.values().any(|withheld| withheld.concerns(request));
-        if is_overdue { Err(Refusal::transient(Status::COMMAND_INTERRUPTED)) } else { Ok(()) }
-    }
-
-    /// Has the queues of those who lost something end their commands to it, and then answers.
-    pub(super) fn drain(self: &Arc<Self>, store: &mut Store, begun: BegunRequest, reply: DriveReply) {
-        let (number, lost) = {
-            let mut handover = self.handover();
-            let Some(draining) = &mut handover.draining else { return begun.reply(Ok(reply)) };
-            draining.request = Some((begun, reply));
-            let begun = (draining.number, draining.lost.clone());
-            if !std::mem::replace(&mut handover.is_watched, true) {
-                store.start(Box::new(Deadline(Arc::downgrade(self))));
-            }
-            begun
-        };
-        let own = Arc::clone(self);
-        let token = DrainToken::new(move || {
-            let actor = Arc::clone(&own);
-            own.medium().run(Box::new(move |store| actor.drained(number, store)));
-        });
-        self.send_drain(&lost, &token);
-    }
-
-    /// Queues have nothing left of what they lost: the new owners are shown it.
-    fn drained(self: &Arc<Self>, number: u64, store: &mut Store) {
-        let draining = {
-            let mut handover = self.handover();
-            if handover.overdue.remove(&number).is_some() {
-                tracing::info!(drive = self.name(), "commands to what was taken away have ended at last");
-            }
-            handover.draining.take_if(|draining| draining.number == number)
-        };
-        self.show(None, &[], &[]);
-        let Some(draining) = draining else { return };
-        if let Some((begun, reply)) = draining.request {
-            begun.reply(Ok(reply));
-        }
-        self.resume(store);
-    }
-
-    /// What becomes of the handover that is waited for as time goes by: cancels, then gives up.
-    fn hurry(self: &Arc<Self>, store: &mut Store) -> Progress {
-        let mut handover = self.handover();
-        let Some(draining) = &mut handover.draining else {
-            handover.is_watched = false;
-            return Progress::Done;
-        };
-        let limit_ms = if draining.is_cancelled { DRAIN_MS + ABORT_MS } else { DRAIN_MS };
-        let left = (draining.began + Duration::from_millis(limit_ms)).saturating_duration_since(self.clock.now());
-        if !left.is_zero() {
-            return Progress::Later(u64::try_from(left.as_millis()).unwrap_or(limit_ms) + 1);
-        }
-        let drive = self.name();
-        if !std::mem::replace(&mut draining.is_cancelled, true) {
-            let lost = draining.lost.clone();
-            drop(handover);
-            tracing::warn!(
-                drive,
-                lost = names(&lost),
-                "commands to what was taken away have not ended in time, and are cancelled"
-            );
-            self.send_cancel(&lost);
-            return Progress::Again;
-        }
-        let given_up = handover.draining.take();
-        if let Some(Draining { number, withheld, lost, request, .. }) = given_up {
-            handover.overdue.insert(number, withheld);
-            drop(handover);
-            tracing::error!(
-                drive,
-                lost = names(&lost),
-                "the device below does not end commands to what was taken away: nobody else gets it before that"
-            );
-            if let Some((begun, _)) = request {
-                begun.reply(Err(Refusal::transient(Status::COMMAND_INTERRUPTED)));
-            }
-            self.resume(store);
-        }
-        Progress::Again
-    }
-
-    fn resume(self: &Arc<Self>, store: &mut Store) {
-        let waiting = std::mem::take(&mut self.handover().waiting);
-        for Waiting { request, origin, queued } in waiting {
-            self.process(store, request, origin, queued);
-        }
-    }
-
-    /// Refuses what waits: the drive is about to be closed.
-    pub(super) fn forget_waiting(&self) {
-        let (waiting, request) = {
-            let mut handover = self.handover();
-            let request = handover.draining.as_mut().and_then(|draining| draining.request.take());
-            (std::mem::take(&mut handover.waiting), request)
-        };
-        drop((waiting, request));
     }
 }
 
@@ -325,8 +294,13 @@ fn hands_over(request: &Request) -> bool {
     )
 }
 
+/// The functions of all namespaces, before a change.
+pub(super) fn attached_functions(state: &State) -> BTreeMap<u32, BTreeSet<u16>> {
+    state.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.functions.clone())).collect()
+}
+
 /// The namespaces, and the functions that they were taken from, for people.
-fn names(lost: &[(Nsid, Option<FunctionId>)]) -> String {
+pub(super) fn names(lost: &[(Nsid, Option<FunctionId>)]) -> String {
     let name = |(nsid, function): &(Nsid, Option<FunctionId>)| match function {
         Some(function) => format!("namespace {nsid} of function {}", function.0),
         None => format!("namespace {nsid}"),

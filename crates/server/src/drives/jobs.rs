@@ -10,7 +10,7 @@ use ebof_backend::{Buffer, Class, Operation};
 use ebof_drive::sanitize::{Method, Work};
 use ebof_drive::self_test::{Failure, Step};
 use ebof_drive::{MediumStatus, Origin, Request, VolumeId};
-use ebof_medium::{Job, Progress, Purge, Store};
+use ebof_medium::{Job, Medium, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Nsid, Status};
 
@@ -44,55 +44,56 @@ pub(super) fn wants_facts(request: &Request) -> bool {
     }
 }
 
-impl DriveActor {
+impl Jobs {
     /// Sees to it that everything goes on that the drive remembers as under way. On the drive's
     /// thread.
-    pub(super) fn start_jobs(self: &Arc<Self>, store: &mut Store) {
+    pub(super) fn start(&self, actor: &Arc<DriveActor>, store: &mut Store) {
         if store.is_read_only() {
             return;
         }
         let (testing, sanitizing) = {
-            let drive = self.drive();
+            let drive = actor.drive();
             (drive.state().self_test.step().is_some(), drive.sanitize_work().is_some())
         };
-        if testing && !self.jobs.testing.swap(true, Ordering::Relaxed) {
-            let actor = Arc::downgrade(self);
-            store.start(Box::new(SelfTest { actor, reading: None, is_busy: false, kept: self.clock.now() }));
+        if testing && !self.testing.swap(true, Ordering::Relaxed) {
+            let kept = actor.clock.now();
+            let actor = Arc::downgrade(actor);
+            store.start(Box::new(SelfTest { actor, reading: None, is_busy: false, kept }));
         }
-        if sanitizing && !self.jobs.sanitizing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(Sanitize { actor: Arc::downgrade(self), next: 0, purge: Purge::default() }));
+        if sanitizing && !self.sanitizing.swap(true, Ordering::Relaxed) {
+            store.start(Box::new(Sanitize { actor: Arc::downgrade(actor), next: 0, purge: Purge::default() }));
         }
-        if self.has_leftovers() && !self.jobs.removing.swap(true, Ordering::Relaxed) {
-            store.start(Box::new(Remove { actor: Arc::downgrade(self), began: false }));
+        if !actor.leftovers.is_empty() && !self.removing.swap(true, Ordering::Relaxed) {
+            store.start(Box::new(Remove { actor: Arc::downgrade(actor), began: false }));
         }
     }
+}
 
-    /// Erases what was given back, of these namespaces among others, and what journals and
-    /// checkpoints have of it; then calls `then`. On the drive's thread.
-    pub(super) fn erase(
-        self: &Arc<Self>,
-        store: &mut Store,
-        namespaces: Vec<VolumeId>,
-        then: Box<dyn FnOnce() + Send>,
-    ) {
-        let all = store.unclean().max(1);
-        let actor = Arc::downgrade(self);
-        let then = Some(then);
-        let purge = Purge::default();
-        let erase = Erase { actor, namespaces, then, all, shown: 100, is_clean: false, purge };
-        store.start(Box::new(erase));
-    }
+/// Erases what was given back, of these namespaces among others, and what journals and checkpoints
+/// have of it; then calls `then`. On the drive's thread.
+pub(super) fn erase(
+    actor: &Arc<DriveActor>,
+    store: &mut Store,
+    namespaces: Vec<VolumeId>,
+    then: Box<dyn FnOnce() + Send>,
+) {
+    let all = store.unclean().max(1);
+    let actor = Arc::downgrade(actor);
+    let then = Some(then);
+    let purge = Purge::default();
+    let erase = Erase { actor, namespaces, then, all, shown: 100, is_clean: false, purge };
+    store.start(Box::new(erase));
+}
 
-    /// What the medium is like, for the drive to know.
-    pub(super) fn medium_status(&self, store: &Store) -> MediumStatus {
-        let capacity = self.medium().capacity();
-        let extents = |volume: VolumeId| {
-            let extents = self.medium().thin(volume).map_or(0, |thin| thin.allocated_extents());
-            (volume, u64::from(extents))
-        };
-        let allocated: BTreeMap<_, _> = self.medium().volumes().into_iter().map(extents).collect();
-        MediumStatus { used_bytes: capacity.used_bytes, allocated, journal: format!("{store:?}") }
-    }
+/// What the medium is like, for the drive to know.
+pub(super) fn medium_status(medium: &Medium, store: &Store) -> MediumStatus {
+    let extents = |volume: VolumeId| {
+        // One that is removed at this moment has none.
+        let extents = medium.thin(volume).map_or(0, |thin| thin.allocated_extents());
+        (volume, u64::from(extents))
+    };
+    let allocated: BTreeMap<_, _> = medium.volumes().into_iter().map(extents).collect();
+    MediumStatus { used_bytes: medium.capacity().used_bytes, allocated, journal: format!("{store:?}") }
 }
 
 /// The self-test of the drive.
@@ -151,7 +152,7 @@ impl Job for SelfTest {
             return Progress::Again;
         }
         self.kept = actor.clock.now();
-        match actor.commit(store, vec![change]) {
+        match actor.state.commit(store, vec![change]) {
             Ok(()) => Progress::Again,
             Err(error) => {
                 tracing::error!(drive = actor.name(), "the self-test cannot be written down: {error}");
@@ -258,7 +259,7 @@ struct Remove {
 impl Job for Remove {
     fn step(&mut self, store: &mut Store) -> Progress {
         let Some(actor) = self.actor.upgrade() else { return Progress::Done };
-        if !std::mem::replace(&mut self.began, true) || !actor.remove_leftovers(store) {
+        if !std::mem::replace(&mut self.began, true) || !actor.leftovers.remove(store, &actor.log) {
             return Progress::Later(1000);
         }
         actor.jobs.removing.store(false, Ordering::Relaxed);
@@ -286,7 +287,7 @@ impl Job for Erase {
         let Some(actor) = self.actor.upgrade() else { return Progress::Done };
         // Sanitizing does the same, or overwrites everything first; and what could not be removed
         // yet would not be erased.
-        if actor.drive().sanitize_work().is_some() || actor.has_leftovers() {
+        if actor.drive().sanitize_work().is_some() || !actor.leftovers.is_empty() {
             return Progress::Later(100);
         }
         match self.part(&actor, store) {
@@ -300,7 +301,7 @@ impl Job for Erase {
             }
         }
         actor.drive().set_erasing(&self.namespaces, None);
-        actor.show(None, &[], &[]);
+        actor.target.show(None, &[], &[]);
         if let Some(then) = self.then.take() {
             then();
         }
@@ -318,7 +319,7 @@ impl Erase {
             if left + SHOWN_PERCENT <= self.shown {
                 self.shown = left;
                 actor.drive().set_erasing(&self.namespaces, Some(left));
-                actor.show(None, &[], &[]);
+                actor.target.show(None, &[], &[]);
             }
             return Ok(false);
         }
@@ -346,9 +347,9 @@ impl Job for Sanitize {
         };
         // What a file system has taken back cannot be overwritten any more.
         store.hold_unclean(matches!(work.method, Method::Overwrite(_)));
-        if !actor.remove_leftovers(store) {
+        if !actor.leftovers.remove(store, &actor.log) {
             tracing::error!(drive = actor.name(), "the drive cannot be sanitized: what was deleted cannot be removed");
-            return actor.end_sanitize(store, false);
+            return Self::end(&actor, store, false);
         }
         // What still moves belongs to commands from before.
         if !store.is_reclaimed() {
@@ -359,17 +360,50 @@ impl Job for Sanitize {
             Ok(true) => {
                 self.next = 0;
                 self.purge = Purge::default();
-                actor.end_pass(store)
+                Self::end_pass(&actor, store)
             }
             Err(error) => {
                 tracing::error!(drive = actor.name(), "the drive cannot be sanitized: {error}");
-                actor.end_sanitize(store, false)
+                Self::end(&actor, store, false)
             }
         }
     }
 }
 
 impl Sanitize {
+    fn end_pass(actor: &DriveActor, store: &mut Store) -> Progress {
+        let change = actor.drive().sanitize_pass_done();
+        match change {
+            None => Self::end(actor, store, true),
+            Some(change) => match actor.state.commit(store, vec![change]) {
+                Ok(()) => {
+                    actor.drive().set_sanitized_bytes(0);
+                    Progress::Again
+                }
+                Err(_) => Self::end(actor, store, false),
+            },
+        }
+    }
+
+    fn end(actor: &DriveActor, store: &mut Store, success: bool) -> Progress {
+        // What was written before is counted before: behind the end, it would be taken for new
+        // data.
+        actor.collect(store, false);
+        let ended = actor.drive().sanitize_ended(success, &Origin::box_(), &actor.state.input());
+        if let Some(ended) = ended {
+            if let Err(error) = actor.state.commit(store, ended.changes) {
+                tracing::error!(drive = actor.name(), "the end of sanitizing cannot be written down: {error}");
+                return Progress::Later(1000);
+            }
+            tracing::info!(drive = actor.name(), success, "sanitizing is over");
+            actor.target.show(None, &[], &[]);
+            actor.target.send_event(ended.event.0, ended.event.1);
+        }
+        store.hold_unclean(false);
+        actor.jobs.sanitizing.store(false, Ordering::Relaxed);
+        Progress::Done
+    }
+
     /// Does a part of a pass; `true` at its end.
     fn part(&mut self, actor: &DriveActor, store: &mut Store, work: Work) -> Result<bool, ebof_medium::Error> {
         let extent_bytes = actor.medium().capacity().extent_bytes;
@@ -416,45 +450,10 @@ fn warn_of_what_is_beyond_reach(actor: &DriveActor, store: &Store, method: Metho
     if matches!(method, Method::Overwrite(_)) && bytes > 0 {
         tracing::warn!(
             drive = actor.name(),
-            device = actor.backing(),
+            device = actor.log.backing(),
             bytes,
             "sanitizing overwrites what the drive has: up to so many bytes were given back to what is below it when \
              namespaces were deleted or blocks deallocated, and what they held is beyond its reach"
         );
-    }
-}
-
-impl DriveActor {
-    fn end_pass(&self, store: &mut Store) -> Progress {
-        let change = self.drive().sanitize_pass_done();
-        match change {
-            None => self.end_sanitize(store, true),
-            Some(change) => match self.commit(store, vec![change]) {
-                Ok(()) => {
-                    self.drive().set_sanitized_bytes(0);
-                    Progress::Again
-                }
-                Err(_) => self.end_sanitize(store, false),
-            },
-        }
-    }
-
-    fn end_sanitize(&self, store: &mut Store, success: bool) -> Progress {
-        // What was written before is counted before: behind the end, it would be taken for new
-        // data.
-        self.collect(store, false);
-        let ended = self.drive().sanitize_ended(success, &Origin::box_(), &self.decision_input());
-        if let Some(ended) = ended {
-            if let Err(error) = self.commit(store, ended.changes) {
-                tracing::error!(drive = self.name(), "the end of sanitizing cannot be written down: {error}");
-                return Progress::Later(1000);
-            }
-            tracing::info!(drive = self.name(), success, "sanitizing is over");
-            self.show(None, &[], &[]);
-            self.send_event(ended.event.0, ended.event.1);
-        }
-        store.hold_unclean(false);
-        self.jobs.sanitizing.store(false, Ordering::Relaxed);
-        Progress::Done
     }
 }

@@ -6,21 +6,21 @@
 //! was not saved yet, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
-use ebof_drive::health::{Activity, TEMPERATURE_KELVIN, Thresholds, Usage};
-use ebof_drive::{Change, Origin, error_log};
+use ebof_drive::health::{Activity, Condition, TEMPERATURE_KELVIN, Thresholds, Usage};
+use ebof_drive::{Change, Drive, error_log};
 use ebof_manage::api::DriveHealth;
-use ebof_medium::{Job, Notice, Progress, Store};
+use ebof_medium::{BackingFault, Capacity, Job, Notice, Progress, Store};
 use ebof_nvme::Nsid;
 
 use super::actor::DriveActor;
 use super::faults::BackingFaults;
+use super::log::DriveLog;
 use super::sensor::Sensor;
-use crate::observe::log_limit::{Kind, LogSubject};
+use super::state::DurableDrive;
 
 /// What the target has counted since it was started, and the errors since the last one that the
 /// drive knows.
@@ -52,10 +52,10 @@ pub(crate) struct Monitor {
     /// Counters changed since then.
     dirty: bool,
     full: bool,
-    pub(super) failing: bool,
+    failing: bool,
     /// A block was found damaged since the drive was opened.
     corrupt: bool,
-    pub(super) faults: BackingFaults,
+    faults: BackingFaults,
     /// Events that could not be saved yet: the oldest, at most [`UNWRITTEN_MAX`].
     unwritten: Vec<Change>,
     /// The last attempt to save something failed.
@@ -64,6 +64,16 @@ pub(crate) struct Monitor {
     mixed: BTreeMap<u32, Vec<String>>,
     /// Namespaces that a warning about several writing hosts was logged for.
     warned: BTreeSet<u32>,
+}
+
+/// What a collection has found.
+pub(super) struct Collected {
+    /// Namespaces that several hosts write by turns, and those hosts.
+    pub(super) shared_writers: Vec<(u32, Vec<String>)>,
+    pub(super) activity: Activity,
+    /// Errors that are not known in detail.
+    pub(super) missed: u64,
+    pub(super) errors: Vec<error_log::Error>,
 }
 
 /// The time between two collections, milliseconds.
@@ -76,37 +86,6 @@ const UNWRITTEN_MAX: usize = 64;
 /// seconds.
 const SAVE_DIRTY_S: u64 = 60;
 const SAVE_CLEAN_S: u64 = 600;
-
-impl DriveActor {
-    /// The temperature of the disk below the drive now; `None` where it has no sensor.
-    pub(crate) fn kelvin(&self) -> Option<u16> {
-        let sensor = self.monitor().sensor.clone();
-        sensor?.kelvin()
-    }
-
-    /// SMART / Health Information of the drive, as of the last collection.
-    pub(crate) fn health(&self) -> DriveHealth {
-        let temperature_kelvin = self.kelvin();
-        let drive = self.drive();
-        let page = drive.state().health.page(Nsid::NONE, &drive.condition(), &Thresholds::DEFAULT, &drive.endurance());
-        let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
-        let usage = drive.state().health.usage;
-        DriveHealth {
-            critical_warning: page.cw,
-            temperature_kelvin,
-            available_spare_percent: page.avsp,
-            available_spare_threshold_percent: page.avspt,
-            percentage_used: page.pused,
-            media_errors: count(page.mdie.get()),
-            error_log_entries: count(page.neile.get()),
-            power_cycles: count(page.pwrc.get()),
-            unsafe_shutdowns: count(page.upl.get()),
-            power_on_hours: count(page.poh.get()),
-            host_read_bytes: usage.bytes_read,
-            host_written_bytes: usage.bytes_written,
-        }
-    }
-}
 
 impl Monitor {
     pub(crate) fn new(sensor: Option<Sensor>, clock: Clock) -> Self {
@@ -193,13 +172,142 @@ impl Monitor {
         found
     }
 
+    /// The sensor of the disk below the drive; `None` where it has none.
+    pub(super) fn sensor(&self) -> Option<Sensor> {
+        self.sensor.clone()
+    }
+
+    /// What keeps the drive from doing what hosts ask; `None` if nothing does.
+    pub(super) fn trouble(&self) -> Option<&'static str> {
+        if self.failing {
+            return Some("its journal cannot be written");
+        }
+        self.faults.errors().then_some("reads or writes fail below it")
+    }
+
+    /// Takes note of what the medium says. Returns whether errors and counters are to be collected
+    /// soon.
+    pub(super) fn note(&mut self, notice: Notice) -> bool {
+        match notice {
+            Notice::Full(_) => self.full = true,
+            Notice::Room => self.full = false,
+            Notice::JournalFailed(_) => self.failing = true,
+            Notice::JournalRecovered => self.failing = false,
+            // There may be more of them: a backing device that returns other data than were written
+            // is not reliable.
+            Notice::Corrupt { .. } if self.corrupt => return false,
+            Notice::Corrupt { .. } => self.corrupt = true,
+            Notice::QuotaReached(_) | Notice::Mended { .. } => return false,
+            Notice::Fails(_) | Notice::Works(_) => {}
+        }
+        true
+    }
+
+    /// A fault of the backing device begins or ends. Returns whether to tell of it.
+    pub(super) fn note_fault(&mut self, fault: BackingFault, fails: bool) -> bool {
+        let now = self.clock.now();
+        self.faults.update(fault, fails, now)
+    }
+
+    /// What is collected now: several writers of a namespace, the activity, errors that were
+    /// dropped, and the others.
+    pub(super) fn collect(&mut self, observed: Observed) -> Collected {
+        let shared_writers = self.shared_writers(&observed);
+        let (activity, missed, errors) = self.advance(observed);
+        Collected { shared_writers, activity, missed, errors }
+    }
+
+    /// The condition of a drive that was in `before`.
+    pub(super) fn condition(&self, before: &Condition, kelvin: u16, capacity: Capacity, read_only: bool) -> Condition {
+        Condition {
+            kelvin,
+            sensors: self.sensor.iter().map(|_| kelvin).collect(),
+            // A full drive has nothing to spare, whatever is being given back just now.
+            free_bytes: if self.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) },
+            no_space: self.faults.no_space(),
+            read_only,
+            degraded: self.failing || self.corrupt || self.faults.errors() || read_only,
+            ..before.clone()
+        }
+    }
+
+    /// What is to be saved of these changes and of those that could not be saved before; `None` if
+    /// nothing is.
+    pub(super) fn take_changes(&mut self, changes: Vec<Change>) -> Option<Vec<Change>> {
+        if changes.is_empty() && self.unwritten.is_empty() {
+            return None;
+        }
+        if changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
+            self.saved_at = self.clock.now();
+            self.dirty = false;
+        }
+        let mut all = std::mem::take(&mut self.unwritten);
+        all.extend(changes);
+        Some(all)
+    }
+
+    /// Changes were saved or not. Of those that were not, these events are kept. Returns whether
+    /// that is new.
+    pub(super) fn saved(&mut self, is_saved: bool, events: Vec<Change>) -> bool {
+        let before = std::mem::replace(&mut self.unwritable, !is_saved);
+        if !is_saved {
+            self.unwritten = events;
+        }
+        before == is_saved
+    }
+
     fn since(&self, moment: Instant) -> Duration {
         self.clock.now().saturating_duration_since(moment)
     }
 
     /// Whether counters have to be saved now.
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.since(self.saved_at).as_secs() >= if self.dirty { SAVE_DIRTY_S } else { SAVE_CLEAN_S }
+    }
+}
+
+/// Those of the changes that are kept until they can be saved: errors and activity are counted anew
+/// by the next collection.
+pub(super) fn kept_events(changes: &[Change]) -> Vec<Change> {
+    let events = changes.iter().filter(|change| matches!(change, Change::Happened { .. }));
+    events.take(UNWRITTEN_MAX).cloned().collect()
+}
+
+/// SMART / Health Information of a drive, as of the last collection.
+pub(super) fn health_of(drive: &Drive, temperature_kelvin: Option<u16>) -> DriveHealth {
+    let page = drive.state().health.page(Nsid::NONE, &drive.condition(), &Thresholds::DEFAULT, &drive.endurance());
+    let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+    let usage = drive.state().health.usage;
+    DriveHealth {
+        critical_warning: page.cw,
+        temperature_kelvin,
+        available_spare_percent: page.avsp,
+        available_spare_threshold_percent: page.avspt,
+        percentage_used: page.pused,
+        media_errors: count(page.mdie.get()),
+        error_log_entries: count(page.neile.get()),
+        power_cycles: count(page.pwrc.get()),
+        unsafe_shutdowns: count(page.upl.get()),
+        power_on_hours: count(page.poh.get()),
+        host_read_bytes: usage.bytes_read,
+        host_written_bytes: usage.bytes_written,
+    }
+}
+
+/// File systems of several hosts on one namespace destroy each other, unless the hosts agree by
+/// reservations.
+pub(super) fn warn_of(shared: &[(u32, Vec<String>)], drive: &DurableDrive, log: &DriveLog) {
+    for (nsid, hosts) in shared {
+        let reserved = drive.lock().state().reservations.get(nsid).is_some_and(|kept| kept.kind().is_some());
+        if !reserved {
+            tracing::warn!(
+                drive = log.name(),
+                nsid,
+                hosts = hosts.join(", "),
+                "several hosts write this namespace without a reservation: one that has mounted it loses data; \
+                 detach all but one, or let them use reservations (`exclusive` keeps others away)"
+            );
+        }
     }
 }
 
@@ -212,175 +320,6 @@ impl Job for MonitorJob {
         actor.collect(store, false);
         actor.pay_ends();
         Progress::Later(INTERVAL_MS)
-    }
-}
-
-impl DriveActor {
-    /// Collects errors and counters, saves what is due (everything if `all`), and raises events. On
-    /// the drive's thread.
-    pub(super) fn collect(&self, store: &mut Store, all: bool) {
-        self.log_limit.log_left_out(self.age_us());
-        let mut monitor = self.monitor();
-        let observed = self.observe(monitor.errors);
-        let shared = monitor.shared_writers(&observed);
-        self.warn_of(&shared);
-        let (activity, missed, errors) = monitor.advance(observed);
-        let save = all || monitor.is_due();
-        let capacity = self.medium().capacity();
-        let outcome = {
-            let mut drive = self.drive();
-            drive.record_errors(missed, &errors);
-            let mut condition = drive.condition();
-            condition.kelvin = activity.kelvin;
-            condition.sensors = monitor.sensor.iter().map(|_| activity.kelvin).collect();
-            // A full drive has nothing to spare, whatever is being given back just now.
-            condition.free_bytes =
-                if monitor.full { 0 } else { capacity.total_bytes.saturating_sub(capacity.used_bytes) };
-            condition.no_space = monitor.faults.no_space();
-            condition.read_only = store.is_read_only();
-            condition.degraded = monitor.failing || monitor.corrupt || monitor.faults.errors() || condition.read_only;
-            drive.advance(&activity, condition, save, &Origin::box_(), &self.decision_input())
-        };
-        if outcome.changes.is_empty() && monitor.unwritten.is_empty() {
-            drop(monitor);
-            return self.report_health();
-        }
-        if outcome.changes.iter().any(|change| matches!(change, Change::Counted { .. })) {
-            monitor.saved_at = monitor.clock.now();
-            monitor.dirty = false;
-        }
-        let mut changes = std::mem::take(&mut monitor.unwritten);
-        changes.extend(outcome.changes);
-        drop(monitor);
-        self.save(store, changes);
-        self.show(None, &[], &outcome.events);
-        self.report_health();
-    }
-
-    /// Makes changes durable that no host asked for. Events that cannot be saved are kept for the
-    /// next collection, which counts errors and activity anew.
-    fn save(&self, store: &mut Store, changes: Vec<Change>) {
-        let events = changes.iter().filter(|change| matches!(change, Change::Happened { .. }));
-        let events: Vec<_> = events.take(UNWRITTEN_MAX).cloned().collect();
-        let outcome = self.commit(store, changes);
-        let mut monitor = self.monitor();
-        let before = std::mem::replace(&mut monitor.unwritable, outcome.is_err());
-        match outcome {
-            Err(error) => {
-                if !before {
-                    tracing::error!(drive = self.name(), "health and errors cannot be written down: {error}");
-                }
-                monitor.unwritten = events;
-            }
-            Ok(()) if before => tracing::info!(drive = self.name(), "health and errors are written down again"),
-            Ok(()) => {}
-        }
-    }
-
-    /// File systems of several hosts on one namespace destroy each other, unless the hosts agree by
-    /// reservations.
-    fn warn_of(&self, shared: &[(u32, Vec<String>)]) {
-        for (nsid, hosts) in shared {
-            let reserved = self.drive().state().reservations.get(nsid).is_some_and(|kept| kept.kind().is_some());
-            if !reserved {
-                tracing::warn!(
-                    drive = self.name(),
-                    nsid,
-                    hosts = hosts.join(", "),
-                    "several hosts write this namespace without a reservation: one that has mounted it loses data; \
-                     detach all but one, or let them use reservations (`exclusive` keeps others away)"
-                );
-            }
-        }
-    }
-
-    /// Collects without waiting for the interval: data was lost, or the medium changed its state.
-    /// Any number of calls before the collection begins leads to one.
-    pub(crate) fn collect_soon(self: &Arc<Self>) {
-        if self.collects_soon.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let own = Arc::clone(self);
-        self.medium().run(Box::new(move |store| {
-            // What happens from here on may be missed by this collection.
-            own.collects_soon.store(false, Ordering::Release);
-            own.collect(store, false);
-        }));
-    }
-
-    /// Handles a notice of the medium. On the drive's thread.
-    pub(super) fn on_notice(self: &Arc<Self>, notice: Notice) {
-        self.log_notice(notice);
-        self.report_notice(notice);
-        let mut monitor = self.monitor();
-        match notice {
-            Notice::Full(_) => monitor.full = true,
-            Notice::Room => monitor.full = false,
-            Notice::JournalFailed(_) => monitor.failing = true,
-            Notice::JournalRecovered => monitor.failing = false,
-            // There may be more of them: a backing device that returns other data than were written
-            // is not reliable.
-            Notice::Corrupt { .. } if monitor.corrupt => return,
-            Notice::Corrupt { .. } => monitor.corrupt = true,
-            Notice::QuotaReached(_) | Notice::Mended { .. } => return,
-            Notice::Fails(_) | Notice::Works(_) => {}
-        }
-        drop(monitor);
-        self.collect_soon();
-    }
-
-    /// Logs a notice, within limits where hosts can cause many.
-    fn log_notice(&self, notice: Notice) {
-        let drive = self.name();
-        match notice {
-            Notice::Full(volume) => {
-                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::Full) {
-                    let instance = volume.0;
-                    tracing::error!(drive, instance, "the drive is full: writes that need space are refused{more}");
-                }
-            }
-            Notice::QuotaReached(volume) => {
-                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::QuotaReached) {
-                    let instance = volume.0;
-                    tracing::warn!(drive, instance, "a namespace has all that it may have: writes are refused{more}");
-                }
-            }
-            Notice::Room => {
-                if let Some(more) = self.may_log(LogSubject::Target, Kind::Room) {
-                    tracing::info!(drive, "there is space on the drive again{more}");
-                }
-            }
-            Notice::JournalFailed(class) => {
-                tracing::error!(drive, %class, "the journal cannot be written: changes are refused until it can");
-            }
-            Notice::JournalRecovered => tracing::info!(drive, "the journal is written again"),
-            Notice::Corrupt { volume, block } => {
-                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::Damaged) {
-                    let instance = volume.0;
-                    tracing::error!(
-                        drive,
-                        instance,
-                        block,
-                        "a block is damaged, its checksum does not fit: it cannot be read before it is written \
-                         again{more}"
-                    );
-                }
-            }
-            Notice::Mended { volume, block } => {
-                if let Some(more) = self.may_log(LogSubject::Volume(volume), Kind::Mended) {
-                    let instance = volume.0;
-                    tracing::warn!(
-                        drive,
-                        instance,
-                        block,
-                        "a block was written and not flushed when the drive ended, its checksum is not known: it is \
-                         taken as it is{more}"
-                    );
-                }
-            }
-            Notice::Fails(fault) => self.on_fault(fault, true),
-            Notice::Works(fault) => self.on_fault(fault, false),
-        }
     }
 }
 

@@ -15,9 +15,10 @@ use ebof_nvme::Nqn;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use super::actor::{DriveActor, Plan};
+use super::actor::DriveActor;
 use super::open_error::DriveOpenError;
 use super::sensor::Sensor;
+use super::start::{Plan, start, start_stepped};
 use super::{DriveThreads, SteppedDrive};
 use crate::environment::Environment;
 
@@ -90,8 +91,8 @@ pub(crate) fn open(
     let clock = environment.clock.clone();
     let plan = Plan { name, backing: Arc::clone(&backing), options, settings, identity, sensor, clock };
     let opened = match threads {
-        DriveThreads::Own => DriveActor::open(plan),
-        DriveThreads::Stepped(drives) => DriveActor::open_stepped(plan).map(|(actor, stepper)| {
+        DriveThreads::Own => start(plan),
+        DriveThreads::Stepped(drives) => start_stepped(plan).map(|(actor, stepper)| {
             drives.push(SteppedDrive { actor: Arc::clone(&actor), stepper });
             actor
         }),

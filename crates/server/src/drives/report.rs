@@ -1,13 +1,11 @@
 //! Events of a drive: its health, its faults, damage, and what was changed on it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
-use ebof_drive::{Answer, Drive, Origin, Request, VolumeId, error_log};
+use ebof_drive::{Answer, Drive, Origin, Request, View, VolumeId, error_log};
 use ebof_manage::events::{EventKind, EventSeverity, NewEvent};
 use ebof_medium::{BackingFault, Damage, Notice};
 use ebof_nvme::{Cid, Nsid, QueueId, Status};
-
-use super::actor::DriveActor;
 
 /// The bits of Critical Warning, and what to do about each.
 const WARNINGS: [(&str, &str); 6] = [
@@ -19,146 +17,121 @@ const WARNINGS: [(&str, &str); 6] = [
     ("its persistent memory is read only", "look at the device below the drive"),
 ];
 
-impl DriveActor {
-    /// Reports an event, once the target is there.
-    pub(super) fn report(&self, event: NewEvent) {
-        if let Some(callbacks) = &*self.callbacks() {
-            (callbacks.report)(event);
-        }
+/// That Critical Warning has changed.
+pub(super) fn health_event(drive: String, critical_warning: u8) -> NewEvent {
+    let is_set = |bit: usize| critical_warning & (1 << bit) != 0;
+    let bits = || WARNINGS.iter().enumerate().filter(|(bit, _)| is_set(*bit)).map(|(_, warning)| warning);
+    let texts: Vec<&str> = bits().map(|(text, _)| *text).collect();
+    match bits().next() {
+        Some((_, advice)) => NewEvent::new(EventKind::HealthWarning, drive, texts.join("; ")).advice(*advice),
+        None => NewEvent::new(EventKind::HealthRestored, drive, "no critical warning any more"),
     }
+}
 
-    /// What keeps it from doing what hosts ask; `None` if nothing does.
-    pub(crate) fn trouble(&self) -> Option<&'static str> {
-        let monitor = self.monitor();
-        if monitor.failing {
-            return Some("its journal cannot be written");
-        }
-        monitor.faults.errors().then_some("reads or writes fail below it")
-    }
-
-    /// Reports that Critical Warning has changed since it was last looked at.
-    pub(super) fn report_health(&self) {
-        let now = self.health().critical_warning;
-        let before = self.reported_warning.swap(now, Relaxed);
-        if now == before {
-            return;
-        }
-        let bits = || WARNINGS.iter().enumerate().filter(|(bit, _)| now & (1 << bit) != 0).map(|(_, warning)| warning);
-        let texts: Vec<&str> = bits().map(|(text, _)| *text).collect();
-        self.report(match bits().next() {
-            Some((_, advice)) => NewEvent::new(EventKind::HealthWarning, self.name(), texts.join("; ")).advice(*advice),
-            None => NewEvent::new(EventKind::HealthRestored, self.name(), "no critical warning any more"),
-        });
-    }
-
-    /// Reports what the medium says of the drive.
-    pub(super) fn report_notice(&self, notice: Notice) {
-        let event = |kind, message: &str| NewEvent::new(kind, self.name(), message);
-        let event = match notice {
-            Notice::Full(_) => event(EventKind::HealthWarning, "the drive is full: writes that need space are refused")
-                .advice(
-                    "have hosts deallocate what they do not need (`fstrim`), or move data to another drive; or delete \
-                         a namespace whose data may be lost",
-                ),
-            Notice::Room => event(EventKind::HealthRestored, "there is space on the drive again"),
-            Notice::JournalFailed(class) => event(
-                EventKind::DriveFailed,
-                &format!("the journal cannot be written ({class:?}): changes are refused"),
-            )
-            .advice("look at the device below the drive"),
-            Notice::JournalRecovered => event(EventKind::DriveRecovered, "the journal is written again"),
-            Notice::Corrupt { volume, block } => NewEvent::new(
-                EventKind::DamageFound,
-                self.namespace_name(volume),
-                format!("block {block} is damaged, its checksum does not fit: it cannot be read"),
-            )
-            .advice("write the block again, from a copy; look at the device below the drive"),
-            Notice::Mended { volume, block } => NewEvent::new(
-                EventKind::DamageFound,
-                self.namespace_name(volume),
-                format!("block {block} was written and not flushed when the drive ended: it is taken as it is"),
-            )
-            .severity(EventSeverity::Warning),
-            Notice::QuotaReached(volume) => NewEvent::new(
-                EventKind::HealthWarning,
-                self.namespace_name(volume),
-                "the namespace has all that it may have: writes are refused",
-            )
-            .severity(EventSeverity::Warning)
-            .advice("deallocate what is not needed, or create a larger namespace"),
-            // Reported where they are logged.
-            Notice::Fails(_) | Notice::Works(_) => return,
-        };
-        self.report(event);
-    }
-
-    /// Reports that a fault below the drive begins or ends.
-    pub(super) fn report_fault(&self, fault: BackingFault, fails: bool) {
-        let (failing, working, advice) = match fault {
-            BackingFault::Space => (
-                "there is no space below the drive: writes that need some are refused",
-                "there is space below the drive again",
-                "free space on the file system that holds it",
+/// What the medium says of the drive; `None` for what is reported where it is logged.
+pub(super) fn notice_event(drive: &str, view: impl FnOnce() -> Arc<View>, notice: Notice) -> Option<NewEvent> {
+    let event = |kind, message: &str| NewEvent::new(kind, drive, message);
+    let event = match notice {
+        Notice::Full(_) => event(EventKind::HealthWarning, "the drive is full: writes that need space are refused")
+            .advice(
+                "have hosts deallocate what they do not need (`fstrim`), or move data to another drive; or delete \
+                     a namespace whose data may be lost",
             ),
-            BackingFault::Read => (
-                "reading fails below the drive",
-                "what could not be read below the drive can be read again",
-                "see the kernel's log, and whether the file has become shorter",
-            ),
-            BackingFault::Write => {
-                ("writing fails below the drive", "writing below the drive works again", "see the kernel's log")
-            }
-        };
-        self.report(if fails {
-            NewEvent::new(EventKind::DriveFailed, self.name(), failing).advice(advice)
-        } else {
-            NewEvent::new(EventKind::DriveRecovered, self.name(), working)
-        });
-    }
+        Notice::Room => event(EventKind::HealthRestored, "there is space on the drive again"),
+        Notice::JournalFailed(class) => {
+            event(EventKind::DriveFailed, &format!("the journal cannot be written ({class:?}): changes are refused"))
+                .advice("look at the device below the drive")
+        }
+        Notice::JournalRecovered => event(EventKind::DriveRecovered, "the journal is written again"),
+        Notice::Corrupt { volume, block } => NewEvent::new(
+            EventKind::DamageFound,
+            namespace_name(drive, &view(), volume),
+            format!("block {block} is damaged, its checksum does not fit: it cannot be read"),
+        )
+        .advice("write the block again, from a copy; look at the device below the drive"),
+        Notice::Mended { volume, block } => NewEvent::new(
+            EventKind::DamageFound,
+            namespace_name(drive, &view(), volume),
+            format!("block {block} was written and not flushed when the drive ended: it is taken as it is"),
+        )
+        .severity(EventSeverity::Warning),
+        Notice::QuotaReached(volume) => NewEvent::new(
+            EventKind::HealthWarning,
+            namespace_name(drive, &view(), volume),
+            "the namespace has all that it may have: writes are refused",
+        )
+        .severity(EventSeverity::Warning)
+        .advice("deallocate what is not needed, or create a larger namespace"),
+        // Reported where they are logged.
+        Notice::Fails(_) | Notice::Works(_) => return None,
+    };
+    Some(event)
+}
 
-    /// Reports what a request has changed that was carried out.
-    pub(super) fn report_request(&self, request: &Request, origin: &Origin, answer: &Answer) {
-        let (kind, nsid, message) = match request {
-            Request::Create(_) => {
-                let nsid = if let Answer::Done(dword) = answer {
-                    Nsid(u32::try_from(*dword).unwrap_or_default())
-                } else {
-                    Nsid::NONE
-                };
-                (EventKind::NamespaceAdded, nsid, "created")
-            }
-            Request::Delete(nsid) => (EventKind::NamespaceRemoved, *nsid, "deleted"),
-            Request::Attach(nsid, _) => (EventKind::NamespaceChanged, *nsid, "attached to other controllers"),
-            Request::Detach(nsid, _) => (EventKind::NamespaceChanged, *nsid, "detached from controllers"),
-            Request::AttachExactly(nsid, _) => (EventKind::NamespaceChanged, *nsid, "attached to others"),
-            Request::Map(nsid, _) => (EventKind::NamespaceChanged, *nsid, "moved to another function"),
-            Request::Protect(nsid, true) => (EventKind::NamespaceChanged, *nsid, "protected against writing"),
-            Request::Protect(nsid, false) => (EventKind::NamespaceChanged, *nsid, "not protected against writing"),
-            Request::Format(nsid, _) => (EventKind::NamespaceChanged, *nsid, "formatted"),
-            Request::Sanitize(_) => (EventKind::NamespaceChanged, Nsid::ALL, "being sanitized"),
-            Request::Commit(_) => (EventKind::FirmwareChanged, Nsid::NONE, "firmware was committed"),
-            Request::Virtualize(_) if !origin.is_box => {
-                (EventKind::FunctionChanged, Nsid::NONE, "resources or states of functions were changed")
-            }
-            // The box has its own words for what it asks of functions.
-            _ => return,
-        };
-        let drive = self.name();
-        let object = match nsid {
-            Nsid::NONE => drive,
-            Nsid::ALL => format!("{drive}/ns*"),
-            Nsid(nsid) => format!("{drive}/ns{nsid}"),
-        };
-        let event = NewEvent::new(kind, object, message);
-        self.report(if origin.is_box { event } else { event.who(origin.host.to_string()) });
+/// That a fault below the drive begins or ends.
+pub(super) fn fault_event(drive: String, fault: BackingFault, fails: bool) -> NewEvent {
+    let (failing, working, advice) = match fault {
+        BackingFault::Space => (
+            "there is no space below the drive: writes that need some are refused",
+            "there is space below the drive again",
+            "free space on the file system that holds it",
+        ),
+        BackingFault::Read => (
+            "reading fails below the drive",
+            "what could not be read below the drive can be read again",
+            "see the kernel's log, and whether the file has become shorter",
+        ),
+        BackingFault::Write => {
+            ("writing fails below the drive", "writing below the drive works again", "see the kernel's log")
+        }
+    };
+    if fails {
+        NewEvent::new(EventKind::DriveFailed, drive, failing).advice(advice)
+    } else {
+        NewEvent::new(EventKind::DriveRecovered, drive, working)
     }
+}
 
-    /// The name of the namespace on a volume.
-    fn namespace_name(&self, volume: VolumeId) -> String {
-        let (drive, view) = (self.name(), self.view());
-        let found = view.namespaces.iter().find(|(_, namespace)| namespace.volume == volume);
-        found.map_or_else(|| drive.clone(), |(nsid, _)| format!("{drive}/ns{}", nsid.0))
-    }
+/// What a request has changed that was carried out.
+pub(super) fn request_event(drive: String, request: &Request, origin: &Origin, answer: &Answer) -> Option<NewEvent> {
+    let (kind, nsid, message) = match request {
+        Request::Create(_) => {
+            let nsid = if let Answer::Done(dword) = answer {
+                Nsid(u32::try_from(*dword).unwrap_or_default())
+            } else {
+                Nsid::NONE
+            };
+            (EventKind::NamespaceAdded, nsid, "created")
+        }
+        Request::Delete(nsid) => (EventKind::NamespaceRemoved, *nsid, "deleted"),
+        Request::Attach(nsid, _) => (EventKind::NamespaceChanged, *nsid, "attached to other controllers"),
+        Request::Detach(nsid, _) => (EventKind::NamespaceChanged, *nsid, "detached from controllers"),
+        Request::AttachExactly(nsid, _) => (EventKind::NamespaceChanged, *nsid, "attached to others"),
+        Request::Map(nsid, _) => (EventKind::NamespaceChanged, *nsid, "moved to another function"),
+        Request::Protect(nsid, true) => (EventKind::NamespaceChanged, *nsid, "protected against writing"),
+        Request::Protect(nsid, false) => (EventKind::NamespaceChanged, *nsid, "not protected against writing"),
+        Request::Format(nsid, _) => (EventKind::NamespaceChanged, *nsid, "formatted"),
+        Request::Sanitize(_) => (EventKind::NamespaceChanged, Nsid::ALL, "being sanitized"),
+        Request::Commit(_) => (EventKind::FirmwareChanged, Nsid::NONE, "firmware was committed"),
+        Request::Virtualize(_) if !origin.is_box => {
+            (EventKind::FunctionChanged, Nsid::NONE, "resources or states of functions were changed")
+        }
+        // The box has its own words for what it asks of functions.
+        _ => return None,
+    };
+    let object = match nsid {
+        Nsid::NONE => drive,
+        Nsid::ALL => format!("{drive}/ns*"),
+        Nsid(nsid) => format!("{drive}/ns{nsid}"),
+    };
+    let event = NewEvent::new(kind, object, message);
+    Some(if origin.is_box { event } else { event.who(origin.host.to_string()) })
+}
+
+/// The name of the namespace on a volume.
+fn namespace_name(drive: &str, view: &View, volume: VolumeId) -> String {
+    let found = view.namespaces.iter().find(|(_, namespace)| namespace.volume == volume);
+    found.map_or_else(|| drive.to_owned(), |(nsid, _)| format!("{drive}/ns{}", nsid.0))
 }
 
 /// A damaged drive is open for reading only: says so in the log, and in the drive's own.

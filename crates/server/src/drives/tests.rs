@@ -13,7 +13,8 @@ use ebof_medium::Options;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction, SecureErase};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use super::actor::{DriveActor, Plan};
+use super::actor::DriveActor;
+use super::start::{Plan, start};
 use super::{DriveReply, Drives};
 
 const CAPACITY: u64 = 16 << 20;
@@ -88,7 +89,7 @@ fn actor(device: &Arc<Faulty>, settings: Settings) -> Arc<DriveActor> {
     let identity = Identity { serial: "S1".to_owned(), model: "ebof".to_owned(), uuid: [7; 16] };
     let plan =
         Plan { name: "d0".to_owned(), backing, options, settings, identity, sensor: None, clock: Clock::system() };
-    let actor = DriveActor::open(plan).unwrap();
+    let actor = start(plan).unwrap();
     ask(&actor, Request::AssignCntlid).unwrap();
     actor
 }

@@ -12,8 +12,9 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Status};
 
 use super::*;
 use crate::drives::SubmittedRequest;
-use crate::drives::actor::{DriveCallbacks, Plan};
 use crate::drives::monitor::Observed;
+use crate::drives::start::{Plan, start, start_stepped};
+use crate::drives::target::DriveCallbacks;
 
 type Reply = Result<DriveReply, Refusal>;
 
@@ -42,7 +43,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let actor = DriveActor::open(plan(Clock::system())).unwrap();
+        let actor = start(plan(Clock::system())).unwrap();
         let (sender, drains) = channel();
         actor.join(DriveCallbacks {
             publish: Box::new(|_, _, _| {}),
@@ -178,7 +179,7 @@ impl SteppedBench {
     /// With namespaces 1 and 2, of function 1.
     fn new() -> Self {
         let clock = Clock::simulated(1);
-        let (actor, stepper) = DriveActor::open_stepped(plan(clock.clone())).unwrap();
+        let (actor, stepper) = start_stepped(plan(clock.clone())).unwrap();
         let (sender, drains) = channel();
         let (cancel, cancels) = channel();
         actor.join(DriveCallbacks {
