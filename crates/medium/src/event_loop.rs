@@ -5,11 +5,8 @@
 //! what the owner queues, and the flushes that a mark follows.
 
 pub(crate) mod batch;
-pub(crate) mod batch_locks;
 pub(crate) mod flusher;
-pub(crate) mod item;
 pub(crate) mod queues;
-pub(crate) mod tagged;
 pub(crate) mod work;
 
 use std::collections::VecDeque;
@@ -23,6 +20,7 @@ use crate::event_loop::flusher::end;
 use crate::event_loop::queues::{NextBatch, RequestQueues};
 use crate::event_loop::work::{OwnerWork, WorkQueue};
 use crate::store::Store;
+use crate::store::order::WriteOrder;
 use crate::thin::shared::{Message, Shared};
 use crate::thin::stopped;
 
@@ -72,7 +70,7 @@ impl EventLoop {
         if !store.is_read_only() {
             store.begin();
         }
-        let now = store.shared.clock.now();
+        let now = store.order.shared.clock.now();
         Self { store, queues: RequestQueues::default(), tasks: VecDeque::new(), work, retry: now, busy: now }
     }
 
@@ -81,7 +79,7 @@ impl EventLoop {
         // After a panic the state in memory may differ from the journal: this process must not
         // write any more.
         let _vital = Vital::new();
-        let shared = Arc::clone(&self.store.shared);
+        let shared = Arc::clone(&self.store.order.shared);
         let mut yields = Yields::new();
         loop {
             let plan = self.plan();
@@ -103,22 +101,22 @@ impl EventLoop {
         }
         // Freed extents that requests may still access belong to no namespace: the next incarnation
         // finds them free.
-        if let Err(error) = self.store.checkpoint(true) {
+        if let Err(error) = self.store.order.checkpoint(true) {
             tracing::error!("the drive cannot be closed in order: {error}");
         }
-        self.store.mark();
+        self.store.order.mark();
     }
 
     /// Finds out what there is to do besides requests and tasks.
     pub(crate) fn plan(&mut self) -> Plan {
         let reclaim = self.reclaim();
-        let now = self.store.shared.clock.now();
-        let more = (!self.is_idle() || self.store.flux.can_begin()).then_some(now);
+        let now = self.store.order.shared.clock.now();
+        let more = (!self.is_idle() || self.store.order.settling.can_begin()).then_some(now);
         let store = &mut self.store;
         let job = store.jobs.next_at();
         let maintenance = store.needs_maintenance().then_some(self.retry);
-        let mark_at = store.is_unmarked().then(|| self.busy.max(self.retry) + MARK_DELAY);
-        let flux = store.flux_due().map(|due| due.max(self.retry));
+        let mark_at = store.order.is_unmarked().then(|| self.busy.max(self.retry) + MARK_DELAY);
+        let flux = store.order.settling.due(&store.order.tags).map(|due| due.max(self.retry));
         let reclaim = reclaim.map(|reclaim| now + reclaim);
         let due = [job, reclaim, maintenance, mark_at, flux, more].into_iter().flatten().min();
         Plan { due, is_job_due: job.is_some_and(|job| job <= now), needs_maintenance: maintenance.is_some(), mark_at }
@@ -133,9 +131,9 @@ impl EventLoop {
                 Message::DeferredRequest(deferred)
                     if matches!(deferred.request.operation, Operation::Flush) && deferred.thin.may_be_in_flux =>
                 {
-                    match self.store.flush_returned(&deferred) {
+                    match self.store.order.settling.flush_returned(&deferred) {
                         true => self.queues.push(*deferred),
-                        false => self.store.flux.push(*deferred),
+                        false => self.store.order.settling.push(*deferred),
                     }
                 }
                 Message::DeferredRequest(deferred) => self.queues.push(*deferred),
@@ -145,15 +143,16 @@ impl EventLoop {
         }
         self.tasks.extend(self.work.take().into_iter().map(Task::Work));
         // Those that the thread for flushes cannot do are done like other requests.
-        self.store.begin_flushes().into_iter().for_each(|flush| self.queues.push(flush));
+        let WriteOrder { settling, tags, .. } = &mut self.store.order;
+        settling.begin_flushes(tags).into_iter().for_each(|flush| self.queues.push(flush));
         let is_idle = self.is_idle();
         let store = &mut self.store;
-        let now = store.shared.clock.now();
+        let now = store.order.shared.clock.now();
         let maintain = is_idle && plan.needs_maintenance && self.retry <= now;
         if is_idle && plan.mark_at.is_some_and(|mark_at| mark_at <= now) {
-            store.mark();
-            if store.is_unmarked() {
-                self.retry = store.shared.clock.now() + RETRY_DELAY;
+            store.order.mark();
+            if store.order.is_unmarked() {
+                self.retry = store.order.shared.clock.now() + RETRY_DELAY;
             }
         }
         if !is_idle || plan.is_job_due {
@@ -163,14 +162,14 @@ impl EventLoop {
             return false;
         }
         self.step_job();
-        if self.store.disk.faults.has_failures() {
+        if self.store.order.disk.faults.has_failures() {
             self.store.check_faults();
         }
         if maintain && let Err(error) = self.store.maintain() {
-            if !self.store.has_faults() {
+            if !self.store.order.has_faults() {
                 tracing::warn!("the drive cannot tidy up now: {error}");
             }
-            self.retry = self.store.shared.clock.now() + RETRY_DELAY;
+            self.retry = self.store.order.shared.clock.now() + RETRY_DELAY;
         }
         true
     }
@@ -179,11 +178,12 @@ impl EventLoop {
     /// tried again. Returns how soon to call it again.
     fn reclaim(&mut self) -> Option<Duration> {
         let store = &mut self.store;
-        let reclaim = store.extents.reclaim();
+        let reclaim = store.order.extents.reclaim();
         let Some(until) = self.queues.waiting_until() else { return reclaim };
         // While extents are being zeroed, a message says when they are there.
-        let is_over = !store.extents.is_zeroing() && (reclaim.is_none() || until <= store.shared.clock.now());
-        if store.extents.take_freed() || is_over {
+        let is_over =
+            !store.order.extents.is_zeroing() && (reclaim.is_none() || until <= store.order.shared.clock.now());
+        if store.order.extents.take_freed() || is_over {
             self.queues.retry_waiting();
         }
         reclaim.map(|soon| soon.min(RECLAIM_FOR_WRITE))
@@ -211,15 +211,17 @@ impl EventLoop {
                 return false;
             }
             Some(Task::Message(Message::Flushed(point, flushes))) => {
-                store.flushed(point);
-                store.end_flushes(flushes);
+                store.order.flushed(point);
+                store.order.end_flushes(flushes);
             }
-            Some(Task::Message(Message::NotFlushed(error, flushes))) => store.fail_flushes(error, flushes),
+            Some(Task::Message(Message::NotFlushed(error, flushes))) => {
+                store.order.settling.fail_flushes(error, flushes);
+            }
             Some(Task::Message(Message::Corrupt(volume, block))) => {
-                store.shared.thin(volume).iter().for_each(|thin| store.tags.report_corrupt(thin, block));
+                store.order.shared.thin(volume).iter().for_each(|thin| store.order.tags.report_corrupt(thin, block));
             }
-            Some(Task::Message(Message::WriteFailed(failed))) => store.write_failed(failed),
-            Some(Task::Message(Message::Zeroed(extents, result))) => store.extents.zeroed(extents, result),
+            Some(Task::Message(Message::WriteFailed(failed))) => store.order.write_failed(failed),
+            Some(Task::Message(Message::Zeroed(extents, result))) => store.order.extents.zeroed(extents, result),
             Some(Task::Message(Message::Failed)) => store.check_faults(),
             // Requests are in the queues.
             Some(Task::Message(Message::DeferredRequest(_) | Message::Unlocked)) | None => {}
@@ -231,7 +233,7 @@ impl EventLoop {
     fn stop(&mut self) {
         let store = &mut self.store;
         drop(self.work.stop());
-        for message in store.shared.stop() {
+        for message in store.order.shared.stop() {
             match message {
                 Message::WriteFailed(_) => self.tasks.push_back(Task::Message(message)),
                 message => refuse(std::iter::once(message)),
@@ -240,24 +242,24 @@ impl EventLoop {
         // Before any request: those for the same blocks wait until it is known what these have.
         for task in std::mem::take(&mut self.tasks) {
             match task {
-                Task::Message(Message::WriteFailed(failed)) => store.write_failed(failed),
+                Task::Message(Message::WriteFailed(failed)) => store.order.write_failed(failed),
                 task => self.tasks.push_back(task),
             }
         }
         self.queues.retry_waiting();
         self.queues.retry_locked();
-        store.flux.take_waiting().into_iter().for_each(|flush| self.queues.push(flush));
+        store.order.settling.take_waiting().into_iter().for_each(|flush| self.queues.push(flush));
         while self.queues.has_requests() {
             let NextBatch { requests, long } = self.queues.next_batch();
             batch::serve(store, requests, long, &mut self.queues, false);
         }
         // Data and tags are durable with the checkpoint: nobody writes any more.
-        store.shared.pages.close();
+        store.order.shared.pages.close();
         for task in self.tasks.drain(..) {
             match task {
                 Task::Message(Message::Flushed(point, flushes)) => {
-                    store.flushed(point);
-                    store.end_flushes(flushes);
+                    store.order.flushed(point);
+                    store.order.end_flushes(flushes);
                 }
                 Task::Message(message) => refuse(std::iter::once(message)),
                 Task::Work(work) => drop(work),
@@ -267,9 +269,9 @@ impl EventLoop {
 
     /// Does one step of the job that is due first.
     fn step_job(&mut self) {
-        let Some(mut due) = self.store.jobs.take_due(self.store.shared.clock.now()) else { return };
+        let Some(mut due) = self.store.jobs.take_due(self.store.order.shared.clock.now()) else { return };
         let progress = due.step(&mut self.store);
-        self.store.jobs.put_back(due, progress, self.store.shared.clock.now());
+        self.store.jobs.put_back(due, progress, self.store.order.shared.clock.now());
     }
 }
 

@@ -35,11 +35,11 @@
 //! |---|---|---|---|
 //! | 9 | `medium/lib.rs` | what the crate offers | |
 //! | 8 | `open` | finding or making a drive; its threads, or the `Stepper` in their place; the handle, `Medium` | |
-//! | 7 | `event_loop` | what the drive's thread serves: queues, batches, deallocation, the owner's work; flushes with a mark | what is done without it: `thin`, `tags` |
-//! | 6 | `store` | `Store`: the order of writes, checkpoints, replay, what goes into flux and out of it; background jobs, purging, retries | what is written where: `journal` |
+//! | 7 | `event_loop` | what the drive's thread serves: queues, deallocation, the owner's work; flushes with a mark | what is done without it: `thin` |
+//! | 6 | `store` | `Store`: batches of requests, the order of writes, checkpoints, replay, what goes into flux and out of it; background jobs, purging, retries | what is written where: `journal` |
 //! | 5 | `extents` | which extents are free; draining and zeroing them | which of them a namespace has: `thin` |
-//! | 5 | `tags` | checksums and metadata of blocks, their recovery; blocks in flux; checked reads and writes | when tags are settled: `medium/store/settle.rs` |
-//! | 4 | `thin` | a namespace as a device: translation, locks, bad blocks; what threads share | |
+//! | 5 | `tags` | checksums and metadata of blocks, their recovery; blocks in flux | when tags are settled: `medium/store/settle.rs` |
+//! | 4 | `thin` | a namespace as a device: translation, locks, bad blocks, checked reads and writes; what threads share | |
 //! | 3 | `blank` | checks that a device holds nothing; overwriting | |
 //! | 3 | `journal` | the journal, its checkpoints and marks, and what recovery finds of them | encoding: `drive/frame.rs` |
 //! | 3 | `keys` | the keys of encrypted namespaces, and the cipher | |

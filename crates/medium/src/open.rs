@@ -105,8 +105,8 @@ pub(crate) fn ready(backing: Arc<dyn Device>, options: &Options) -> Result<(Stor
     let created = found.created;
     let damage = found.lost.as_ref().map(|lost| lost.damage.clone());
     let store = Store::restore(disk, found, options)?;
-    let in_flux = store.tags.ambiguous().map(|(_, mask)| mask.count() as u64).sum();
-    let shared = Arc::clone(&store.shared);
+    let in_flux = store.order.tags.ambiguous().map(|(_, mask)| mask.count() as u64).sum();
+    let shared = Arc::clone(&store.order.shared);
     let work = WorkQueue::new(Arc::clone(&shared));
     let snapshot = (!state.is_empty()).then_some(state);
     Ok((store, Ready { shared, work, snapshot, changes, was_clean, created, in_flux, damage }))

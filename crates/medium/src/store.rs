@@ -3,8 +3,9 @@
 //! Puts the parts together: the order of writes among them, the replay of the journal into them,
 //! and the jobs that the drive's thread does with all of them in the background.
 
+pub(crate) mod batch;
 pub(crate) mod jobs;
-mod order;
+pub(crate) mod order;
 pub(crate) mod owner;
 pub(crate) mod purge;
 pub(crate) mod replay;
@@ -16,25 +17,29 @@ mod settle;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Device, Error as DeviceError, Operation};
+use ebof_backend::{Buffer, Class, Completion, Device, Error as DeviceError, Operation, Request};
 use ebof_drive::BlockFormat;
 use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
 use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
 
 use crate::disk::Disk;
-use crate::extents::Extents;
-use crate::journal::Journal;
 use crate::journal::found::Found;
 use crate::journal::recovery;
 use crate::keys::Keys;
+use crate::store::batch::item::WaitFor;
+use crate::store::batch::locks::BatchLocks;
+use crate::store::batch::{Batch, Outcome};
 use crate::store::jobs::Jobs;
+use crate::store::order::WriteOrder;
 use crate::store::owner::OwnerState;
+use crate::store::purge::Purge;
 use crate::store::replay::Replay;
+use crate::store::retry::RetryFaults;
+use crate::store::settle::Settling;
 use crate::tags::Tags;
-use crate::tags::flux::Flux;
 use crate::thin::bad_blocks::BadBlocks;
 use crate::thin::shared::{AwaitedBlocks, Shared};
-use crate::thin::{INDEX_MAX, ThinDevice};
+use crate::thin::{INDEX_MAX, ThinDevice, refused};
 use crate::{Error, Job, OpenError, Options, Thin, VolumeId};
 
 /// Namespaces on a medium at most.
@@ -46,15 +51,9 @@ const FILL_BYTES: u64 = 1 << 20;
 
 /// A drive's medium. Used by the drive's thread only.
 pub struct Store {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) disk: Disk,
-    pub(crate) journal: Journal,
-    pub(crate) extents: Extents,
-    pub(crate) keys: Keys,
+    pub(crate) order: WriteOrder,
+    keys: Keys,
     pub(crate) jobs: Jobs,
-    pub(crate) tags: Tags,
-    pub(crate) flux: Flux,
-    pub(crate) owner: OwnerState,
     /// Blocks for which [`execute`](Self::execute) has failed last, until it is called again: of
     /// the job whose step is being done.
     pub(crate) awaited: Option<AwaitedBlocks>,
@@ -77,23 +76,14 @@ impl Store {
             replay.apply_behind_damage(record);
         }
         let extents = replay.finish().map_err(damaged)?;
-        let mut store = Self {
-            shared,
-            disk,
-            journal,
-            extents,
-            keys,
-            tags,
-            flux: Flux::default(),
-            jobs: Jobs::default(),
-            owner: OwnerState::new(found.state, found.changes),
-            awaited: None,
-        };
+        let settling = Settling::new(&shared);
+        let owner = OwnerState::new(found.state, found.changes);
+        let mut order = WriteOrder { shared, disk, journal, extents, tags, settling, owner };
         // It is not known what was flushed: the first flush of each namespace writes a mark.
-        let thins = store.shared.thins();
-        store.publish(thins.iter());
-        store.found_in_flux();
-        Ok(store)
+        let thins = order.shared.thins();
+        order.publish(thins.iter());
+        order.settling.found_in_flux(&order.tags);
+        Ok(Self { order, keys, jobs: Jobs::default(), awaited: None })
     }
 
     /// Begins a new incarnation of the drive. Errors are logged: what failed is tried again later.
@@ -101,15 +91,15 @@ impl Store {
         if let Err(error) = self.forget_keys() {
             tracing::error!("the keys of the drive cannot be written: {error}");
         }
-        if let Err(error) = self.settle_journal() {
+        if let Err(error) = self.order.settle_journal() {
             tracing::error!("the journal of the drive cannot be written: {error}");
         }
-        if self.journal.needs_checkpoint()
-            && let Err(error) = self.checkpoint(false)
+        if self.order.journal.needs_checkpoint()
+            && let Err(error) = self.order.checkpoint(false)
         {
             tracing::error!("the damaged checkpoint of the drive cannot be replaced: {error}");
         }
-        self.publish(self.shared.thins().iter());
+        self.order.publish(self.order.shared.thins().iter());
     }
 
     /// Makes changes durable: all of them or, after an error, none. They come back from
@@ -128,8 +118,8 @@ impl Store {
             }
         }
         let records: Vec<Record> = changes.iter().map(|change| Record::Change(change.to_vec())).collect();
-        self.append(&records, true)?;
-        self.owner.committed(changes);
+        self.order.append(&records, true)?;
+        self.order.owner.committed(changes);
         Ok(())
     }
 
@@ -146,32 +136,32 @@ impl Store {
         capacity_blocks: u64,
         block_format: BlockFormat,
     ) -> Result<Arc<dyn Device>, Error> {
-        if self.shared.thin(volume).is_some() {
+        if self.order.shared.thin(volume).is_some() {
             return Err(Error::Exists(volume));
         }
-        if self.shared.volumes().len() >= NAMESPACES_MAX {
+        if self.order.shared.volumes().len() >= NAMESPACES_MAX {
             return Err(Error::TooMany { what: "namespaces", max: NAMESPACES_MAX });
         }
-        let bytes_min = self.shared.base.geometry().block_bytes;
+        let bytes_min = self.order.shared.base.geometry().block_bytes;
         if !block_format.is_legal() || block_format.data_bytes() < u64::from(bytes_min) {
             let bytes = u32::try_from(block_format.data_bytes()).unwrap_or(u32::MAX);
             return Err(Error::BlockSize { bytes, bytes_min });
         }
-        let extent_bytes = self.shared.layout.extent_bytes;
+        let extent_bytes = self.order.shared.layout.extent_bytes;
         let quota = u32::try_from(block_format.extents(capacity_blocks, extent_bytes)).unwrap_or(u32::MAX);
-        let cipher = if block_format.encrypted { Some(self.keys.make(&mut self.disk, volume)?) } else { None };
-        let thin = Thin::new(&self.shared, volume, blocks, quota, block_format, cipher);
+        let cipher = if block_format.encrypted { Some(self.keys.make(&mut self.order.disk, volume)?) } else { None };
+        let thin = Thin::new(&self.order.shared, volume, blocks, quota, block_format, cipher);
         let size_bytes = blocks.saturating_mul(block_format.data_bytes());
         let bytes_max = extent_bytes.saturating_mul(u64::from(INDEX_MAX));
         let record = Record::Create { volume, blocks, quota, block_format };
         let made = thin.ok_or(Error::TooBig { size_bytes, bytes_max }).and_then(|thin| {
-            self.append(&[record], true)?;
+            self.order.append(&[record], true)?;
             Ok(Arc::new(thin))
         });
         match made {
             Ok(thin) => {
-                self.shared.insert(Arc::clone(&thin));
-                self.publish(std::iter::once(&thin));
+                self.order.shared.insert(Arc::clone(&thin));
+                self.order.publish(std::iter::once(&thin));
                 Ok(Arc::new(ThinDevice(thin)))
             }
             Err(error) => {
@@ -192,11 +182,11 @@ impl Store {
     /// # Errors
     /// `Unknown` or `Device`.
     pub fn remove(&mut self, volume: VolumeId) -> Result<(), Error> {
-        let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
-        self.append(&[Record::Remove(volume)], true)?;
-        self.shared.remove(volume);
-        self.tags.forget_namespace(volume);
-        self.extents.release_all(Arc::clone(&thin));
+        let thin = self.order.shared.thin(volume).ok_or(Error::Unknown(volume))?;
+        self.order.append(&[Record::Remove(volume)], true)?;
+        self.order.shared.remove(volume);
+        self.order.tags.forget_namespace(volume);
+        self.order.extents.release_all(Arc::clone(&thin));
         if thin.block_format.encrypted
             && let Err(error) = self.forget_keys()
         {
@@ -219,8 +209,8 @@ impl Store {
     /// # Errors
     /// `Device`: they may still be there; the next call tries again.
     pub fn forget_keys(&mut self) -> Result<(), Error> {
-        let shared = Arc::clone(&self.shared);
-        Ok(self.keys.retain(&mut self.disk, |volume| shared.thin(volume).is_some())?)
+        let shared = Arc::clone(&self.order.shared);
+        Ok(self.keys.retain(&mut self.order.disk, |volume| shared.thin(volume).is_some())?)
     }
 
     /// Unmaps all extents of a namespace, durably: it reads as zeros, and has no bad blocks. Takes
@@ -229,11 +219,11 @@ impl Store {
     /// # Errors
     /// `Unknown` or `Device`.
     pub fn clear(&mut self, volume: VolumeId) -> Result<(), Error> {
-        let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
-        self.append(&[Record::Clear(volume)], true)?;
+        let thin = self.order.shared.thin(volume).ok_or(Error::Unknown(volume))?;
+        self.order.append(&[Record::Clear(volume)], true)?;
         thin.change_bad_blocks(BadBlocks::clear);
-        self.release(&thin, 0..thin.map.len());
-        self.tags.forget_namespace(volume);
+        self.order.release(&thin, 0..thin.map.len());
+        self.order.tags.forget_namespace(volume);
         Ok(())
     }
 
@@ -244,8 +234,8 @@ impl Store {
     /// # Errors
     /// `Unknown`, `TooMany` or `Device` (out of range).
     pub fn mark_bad(&mut self, volume: VolumeId, blocks: Range<u64>) -> Result<(), Error> {
-        let thin = self.shared.thin(volume).ok_or(Error::Unknown(volume))?;
-        if self.bad_ranges() >= BadBlocks::MAX {
+        let thin = self.order.shared.thin(volume).ok_or(Error::Unknown(volume))?;
+        if self.order.bad_ranges() >= BadBlocks::MAX {
             return Err(Error::TooMany { what: "ranges of bad blocks", max: BadBlocks::MAX });
         }
         let count = blocks.end.saturating_sub(blocks.start);
@@ -255,31 +245,26 @@ impl Store {
         let len = count.saturating_mul(block);
         geometry.check_transfer(ebof_backend::Action::Write, offset, len)?;
         let record = Record::Bad { volume, start: blocks.start, blocks: count, bad: true };
-        self.append(&[record], true)?;
+        self.order.append(&[record], true)?;
         thin.change_bad_blocks(|bad| bad.add(blocks));
         Ok(())
-    }
-
-    /// Ranges of bad blocks on the medium.
-    pub(crate) fn bad_ranges(&self) -> usize {
-        self.shared.thins().iter().map(|thin| thin.bad_blocks().len()).sum()
     }
 
     /// Bytes of memory that the cached tags of blocks take.
     #[must_use]
     pub fn tag_cache_bytes(&self) -> usize {
-        self.tags.bytes()
+        self.order.tags.bytes()
     }
 
     /// The namespace with this name.
     #[must_use]
     pub fn thin(&self, volume: VolumeId) -> Option<Arc<Thin>> {
-        self.shared.thin(volume)
+        self.order.shared.thin(volume)
     }
 
     /// Starts a background job. Jobs take turns, a step at a time.
     pub fn start(&mut self, job: Box<dyn Job>) {
-        self.jobs.start(job, self.shared.clock.now());
+        self.jobs.start(job, self.order.shared.clock.now());
     }
 
     /// Sets the callback that returns the owner's state for a checkpoint. The state must include
@@ -287,7 +272,7 @@ impl Store {
     /// [`STATE_BYTES_MAX`](ebof_drive::budget::STATE_BYTES_MAX) bytes. Called on the drive's
     /// thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
-        self.owner.set_snapshot(snapshot);
+        self.order.owner.set_snapshot(snapshot);
     }
 
     /// Reads a firmware slot (1 to 7) from `offset`, as much as the buffer takes.
@@ -298,7 +283,7 @@ impl Store {
         let at = self.slot(slot, offset, into.len())?;
         let begin = at - at % FRAME_BYTES as u64;
         let skip = usize::try_from(at - begin).unwrap_or_default();
-        let read = self.disk.read(begin, (skip + into.len()).next_multiple_of(FRAME_BYTES))?;
+        let read = self.order.disk.read(begin, (skip + into.len()).next_multiple_of(FRAME_BYTES))?;
         into.copy_from_slice(&read.as_slice()[skip..skip + into.len()]);
         Ok(())
     }
@@ -312,14 +297,14 @@ impl Store {
         let at = self.slot(slot, 0, bytes.len())?;
         let mut whole = bytes.to_vec();
         whole.resize(bytes.len().next_multiple_of(FRAME_BYTES), 0);
-        self.disk.write(at, &whole)?;
-        self.disk.flush()?;
+        self.order.disk.write(at, &whole)?;
+        self.order.disk.flush()?;
         Ok(())
     }
 
     fn slot(&self, slot: u8, offset: u64, len: usize) -> Result<u64, Error> {
         let fits = offset.checked_add(len as u64).is_some_and(|end| end <= SLOT_BYTES);
-        let at = self.shared.layout.slot(slot).filter(|_| fits);
+        let at = self.order.shared.layout.slot(slot).filter(|_| fits);
         let action = ebof_backend::Action::Read;
         let out = DeviceError::OutOfRange { action, offset, len: len as u64, capacity: SLOT_BYTES };
         at.map(|at| at + offset).ok_or(Error::Device(out))
@@ -328,12 +313,12 @@ impl Store {
     /// Extents of the medium, free or not.
     #[must_use]
     pub fn extents(&self) -> u32 {
-        self.shared.layout.extents()
+        self.order.shared.layout.extents()
     }
 
     /// Whether no request can access freed extents any more, and none of them is being zeroed.
     pub fn is_reclaimed(&mut self) -> bool {
-        self.extents.reclaim().is_none() && !self.extents.is_zeroing()
+        self.order.extents.reclaim().is_none() && !self.order.extents.is_zeroing()
     }
 
     /// Has some freed extents zeroed in the background. `true` when all of them are zeroed, and no
@@ -344,20 +329,20 @@ impl Store {
     pub fn clean(&mut self) -> Result<bool, Error> {
         // In this order: extents that have just become free are to be zeroed, too.
         let reclaimed = self.is_reclaimed();
-        Ok(!self.start_zeroing()? && reclaimed)
+        Ok(!self.order.start_zeroing()? && reclaimed)
     }
 
     /// How many freed extents may still hold their old bytes.
     #[must_use]
     pub fn unclean(&self) -> u32 {
-        self.extents.unclean()
+        self.order.extents.unclean()
     }
 
     /// Freed extents keep their storage (`true`) until [`fill_free`](Self::fill_free) has
     /// overwritten them, instead of being zeroed in the background: a file system or a disk may
     /// keep the old bytes of storage that was given back to it, where they cannot be overwritten.
     pub fn hold_unclean(&mut self, held: bool) {
-        self.extents.set_keeps_dirty(held);
+        self.order.extents.set_keeps_dirty(held);
     }
 
     /// Bytes of extents, at most, that were used and whose storage was given back to the backing
@@ -365,7 +350,7 @@ impl Store {
     /// overwrite them. 0 if the backing device cannot deallocate.
     #[must_use]
     pub fn given_back_bytes(&self) -> u64 {
-        self.extents.given_back_bytes()
+        self.order.extents.given_back_bytes()
     }
 
     /// Zeroes the free ones of `count` extents from `first` on. Those above the high-water mark are
@@ -375,15 +360,15 @@ impl Store {
     /// `Device`: some of them may be zeroed.
     pub fn zero_free(&mut self, first: u32, count: u32) -> Result<(), Error> {
         // A failed record that is on the medium all the same may map one of them.
-        self.settle_journal()?;
-        let end = first.saturating_add(count).min(self.extents.high_water());
-        let taken = self.extents.take_free(first..end);
-        let layout = self.shared.layout;
+        self.order.settle_journal()?;
+        let end = first.saturating_add(count).min(self.order.extents.high_water());
+        let taken = self.order.extents.take_free(first..end);
+        let layout = self.order.shared.layout;
         let ranges = taken.iter().map(|&extent| (layout.extent(extent), layout.extent_bytes));
         // Before an extent can be allocated: a power loss must not bring back its old bytes.
-        let zeroed = self.disk.zero(ranges, true).and_then(|()| self.flush());
+        let zeroed = self.order.disk.zero(ranges, true).and_then(|()| self.order.flush());
         for extent in taken {
-            self.extents.put_back(extent, zeroed.is_ok());
+            self.order.extents.put_back(extent, zeroed.is_ok());
         }
         Ok(zeroed?)
     }
@@ -394,15 +379,15 @@ impl Store {
     /// # Errors
     /// `Device`: some of them may have been overwritten.
     pub fn fill_free(&mut self, first: u32, count: u32, pattern: u32) -> Result<(), Error> {
-        self.settle_journal()?;
+        self.order.settle_journal()?;
         let end = first.saturating_add(count).min(self.extents());
-        if end > self.extents.high_water() {
+        if end > self.order.extents.high_water() {
             // After a power loss they count as dirty.
-            self.append(&[Record::HighWater(end)], true)?;
-            self.extents.raise(end);
+            self.order.append(&[Record::HighWater(end)], true)?;
+            self.order.extents.raise(end);
         }
-        let layout = self.shared.layout;
-        let taken = self.extents.take_free(first..end);
+        let layout = self.order.shared.layout;
+        let taken = self.order.extents.take_free(first..end);
         let piece = layout.extent_bytes.min(FILL_BYTES);
         let writes = taken.iter().flat_map(|&extent| (0..layout.extent_bytes / piece).map(move |at| (extent, at)));
         let mut operations = Vec::new();
@@ -417,8 +402,8 @@ impl Store {
                 fua: false,
             });
         }
-        let written = self.disk.run(operations).into_iter().try_for_each(|completion| completion.result);
-        taken.into_iter().for_each(|extent| self.extents.put_back(extent, false));
+        let written = self.order.disk.run(operations).into_iter().try_for_each(|completion| completion.result);
+        taken.into_iter().for_each(|extent| self.order.extents.put_back(extent, false));
         Ok(written?)
     }
 
@@ -428,10 +413,10 @@ impl Store {
     /// # Errors
     /// `Device`.
     pub fn sync(&mut self) -> Result<(), Error> {
-        self.settle_all()?;
-        self.tags.write_back(&mut self.disk, &mut self.journal)?;
-        self.flush()?;
-        self.mark();
+        self.order.settle_all()?;
+        self.order.tags.write_back(&mut self.order.disk, &mut self.order.journal)?;
+        self.order.flush()?;
+        self.order.mark();
         Ok(())
     }
 
@@ -440,29 +425,90 @@ impl Store {
     /// # Errors
     /// What is damaged.
     pub fn check(&mut self) -> Result<(), OpenError> {
-        let layout = self.shared.layout;
-        let device = self.disk.base().describe();
-        let both = self.disk.read(0, 2 * SUPERBLOCK_BYTES);
+        let layout = self.order.shared.layout;
+        let device = self.order.disk.base().describe();
+        let both = self.order.disk.read(0, 2 * SUPERBLOCK_BYTES);
         let both = both.map_err(|source| OpenError::Device { device: device.clone(), source })?;
         let mut copies = both.as_slice()[..2 * SUPERBLOCK_BYTES].chunks_exact(SUPERBLOCK_BYTES);
         if !copies.any(|block| Layout::decode(block) == Superblock::Drive(layout)) {
             return Err(OpenError::Damaged { device, what: "neither superblock can be read".to_owned() });
         }
-        recovery::check(&mut self.disk, layout, &self.journal)
+        recovery::check(&mut self.order.disk, layout, &self.order.journal)
+    }
+
+    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
+    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
+    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
+    ///
+    /// # Errors
+    /// `Device`: the next call goes on where this one failed.
+    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
+        purge.step(&mut self.order)
+    }
+
+    /// Runs one operation on a namespace to its end. At most a few MiB: the drive's thread does
+    /// nothing else meanwhile. Fails with [`Class::Busy`] while another thread reads or writes
+    /// blocks of it that have checksums. A job that calls it again then is not overtaken for ever:
+    /// other threads do not begin anything with these blocks before.
+    pub fn execute(&mut self, volume: VolumeId, operation: Operation) -> Completion {
+        let request = Request::new(0, operation);
+        match self.order.shared.thin(volume) {
+            Some(thin) => execute(self, &thin, request),
+            None => {
+                let error = refused(&request.operation, Class::Gone, "the namespace was deleted");
+                request.complete(Err(error))
+            }
+        }
+    }
+
+    /// Takes the new failures of the backing device, notifies the owner of new faults, and starts a
+    /// job that retries them.
+    pub(crate) fn check_faults(&mut self) {
+        if self.order.check_faults() {
+            self.start(Box::new(RetryFaults));
+        }
+    }
+
+    /// Whether [`maintain`](Self::maintain) has something to do.
+    pub(crate) fn needs_maintenance(&self) -> bool {
+        (self.order.needs_maintenance() || self.owes_keys()) && !self.is_read_only()
+    }
+
+    /// Does a part of the maintenance: settles the journal, destroys keys, recovers tags, zeroes
+    /// freed extents.
+    pub(crate) fn maintain(&mut self) -> Result<(), Error> {
+        self.order.settle_journal()?;
+        if self.owes_keys() {
+            self.forget_keys()?;
+        }
+        self.order.maintain()
     }
 
     /// Whether the drive is damaged, and therefore never written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.shared.read_only
+        self.order.shared.read_only
     }
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store")
-            .field("layout", &self.shared.layout)
-            .field("journal", &self.journal)
+            .field("layout", &self.order.shared.layout)
+            .field("journal", &self.order.journal)
             .finish_non_exhaustive()
+    }
+}
+
+/// Runs a batch of one request.
+fn execute(store: &mut Store, thin: &Arc<Thin>, request: Request) -> Completion {
+    let mut locks = BatchLocks::default();
+    if !locks.try_lock(thin, &request.operation, &mut store.awaited) {
+        let error = refused(&request.operation, Class::Busy, "another thread reads or writes some of its blocks");
+        return request.complete(Err(error));
+    }
+    match Batch::new(&mut store.order, vec![(Arc::clone(thin), request, WaitFor::Nothing)]).run().pop() {
+        Some(Outcome::Done(completion)) => completion,
+        Some(Outcome::Waiting(..)) | None => unreachable!("one request that may not wait has one completion"),
     }
 }

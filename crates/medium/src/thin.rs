@@ -6,6 +6,8 @@
 
 pub(crate) mod bad_blocks;
 pub(crate) mod block_layout;
+pub(crate) mod block_tags;
+mod checked;
 pub(crate) mod locks;
 pub(crate) mod shared;
 
@@ -497,7 +499,7 @@ impl Device for ThinDevice {
                 return thin.defer_flush(io, request);
             }
         } else if thin.may_be_in_flux && !thin.shared.read_only {
-            return thin.submit_checked(io, request);
+            return checked::submit(thin, io, request);
         } else if thin.is_tagged || thin.cipher.is_some() && is_scattered(&request.operation) {
             return thin.defer(io, request);
         }

@@ -33,9 +33,9 @@ pub struct Stepper {
 
 impl Stepper {
     pub(crate) fn new(mut store: Store, work: Arc<WorkQueue>, options: &Options) -> Self {
-        let shared = Arc::clone(&store.shared);
+        let shared = Arc::clone(&store.order.shared);
         let (sender, zero_requests) = mpsc::channel();
-        store.extents.set_zeroing_thread(sender);
+        store.order.extents.set_zeroing_thread(sender);
         Self {
             flusher: Flusher::new(&shared, options),
             zeroing: Zeroing::new(&shared, options),

@@ -21,7 +21,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
     let (sender, receiver) = mpsc::channel();
     let run = move || match ready(backing, &options) {
         Ok((mut store, ready)) => {
-            let shared = Arc::clone(&store.shared);
+            let shared = Arc::clone(&store.order.shared);
             let work = Arc::clone(&ready.work);
             let (zero_requests, zeroing) = mpsc::channel();
             let mut ended = Ended { shared: Arc::clone(&shared), work: Arc::clone(&work), threads: Vec::new() };
@@ -33,7 +33,7 @@ pub(crate) fn start(backing: Arc<dyn Device>, options: Options) -> Result<Opened
                 Ok(zeroing) => ended.threads.push(zeroing),
                 Err(error) => return drop(sender.send(Err(OpenError::Thread(error)))),
             }
-            store.extents.set_zeroing_thread(zero_requests);
+            store.order.extents.set_zeroing_thread(zero_requests);
             drop(shared);
             if sender.send(Ok(ready)).is_ok() {
                 EventLoop::new(store, work).serve();

@@ -1,23 +1,48 @@
-//! The order of writes among the parts of a [`Store`]: what is in the journal before what, when a
+//! The order of writes among the parts of a medium: what is in the journal before what, when a
 //! checkpoint is written, and what is flushed first. The parts know of each other only what they
 //! are given here.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Kind, Planned, Record, frames_max};
 use ebof_drive::layout::JOURNAL_BYTES;
 
+use crate::disk::Disk;
+use crate::extents::Extents;
 use crate::extents::zeroing::ZeroRequest;
-use crate::journal::Point;
-use crate::store::retry::RetryFaults;
-use crate::{Error, Notice, Store, Thin, VolumeId};
+use crate::journal::{Journal, Point};
+use crate::pages::Places;
+use crate::store::owner::OwnerState;
+use crate::store::settle::Settling;
+use crate::tags::Tags;
+use crate::thin::block_tags::places;
+use crate::thin::shared::{DeferredRequest, FailedWrite, Shared};
+use crate::{Error, Notice, Thin, VolumeId};
 
 /// Bytes that are written to find out whether writing works again.
 const PROBE_BYTES: u64 = 1 << 20;
 
-impl Store {
+/// The parts of a medium whose writes depend on each other. Used by the drive's thread only.
+pub(crate) struct WriteOrder {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disk: Disk,
+    pub(crate) journal: Journal,
+    pub(crate) extents: Extents,
+    pub(crate) tags: Tags,
+    pub(crate) settling: Settling,
+    pub(crate) owner: OwnerState,
+}
+
+impl WriteOrder {
+    /// Whether the drive is damaged, and therefore never written.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.shared.read_only
+    }
+
     /// Appends records to the journal, all or none of them; with `durable` they are durable when it
     /// returns. After an error none of them counts.
     pub(crate) fn append(&mut self, records: &[Record], durable: bool) -> Result<(), Error> {
@@ -100,17 +125,20 @@ impl Store {
         }
     }
 
-    /// Takes the new failures of the backing device, notifies the owner of new faults, and starts a
-    /// job that retries them.
-    pub(crate) fn check_faults(&mut self) {
+    /// Takes the new failures of the backing device, and notifies the owner of new faults. Returns
+    /// whether these are the first, which somebody has to retry.
+    pub(crate) fn check_faults(&mut self) -> bool {
         let elsewhere = std::mem::take(&mut *self.shared.failures());
         let had_faults = self.disk.faults.is_any();
         for fault in self.disk.faults.check(elsewhere, self.shared.clock.now()) {
             self.shared.notify(Notice::Fails(fault));
         }
-        if !had_faults && self.disk.faults.is_any() {
-            self.start(Box::new(RetryFaults));
-        }
+        !had_faults && self.disk.faults.is_any()
+    }
+
+    /// Ranges of bad blocks on the medium.
+    pub(crate) fn bad_ranges(&self) -> usize {
+        self.shared.thins().iter().map(|thin| thin.bad_blocks().len()).sum()
     }
 
     /// Whether there is a fault of the backing device that was logged already.
@@ -149,9 +177,9 @@ impl Store {
         if self.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        self.begin_settling_all();
+        self.settling.begin_all(&mut self.tags);
         let written = self.try_checkpoint(clean);
-        self.end_settling_all(written.is_ok());
+        self.settling.end_all(written.is_ok(), &self.tags);
         written
     }
 
@@ -159,7 +187,7 @@ impl Store {
         // The checkpoint replaces the tags in the journal: their pages are durable before it is, or
         // the tags are in it.
         let tags = self.tags.write_back_all(&mut self.disk, &mut self.journal)?;
-        let flux = self.flux_records();
+        let flux = self.settling.records(&self.tags);
         let mut records = vec![Record::HighWater(self.extents.high_water())];
         for thin in self.shared.thins() {
             let volume = thin.volume;
@@ -210,21 +238,15 @@ impl Store {
 
     /// Whether [`maintain`](Self::maintain) has something to do.
     pub(crate) fn needs_maintenance(&self) -> bool {
-        let pending = self.extents.wants_zeroing()
+        self.extents.wants_zeroing()
             || !self.journal.is_settled()
             || self.tags.has_unresolved()
             || self.tags.has_reverted()
-            || self.owes_keys();
-        pending && !self.is_read_only()
     }
 
-    /// Does a part of the maintenance: settles the journal, destroys keys, recovers tags, zeroes
-    /// freed extents.
+    /// Does a part of the maintenance behind a settled journal: recovers tags, zeroes freed
+    /// extents.
     pub(crate) fn maintain(&mut self) -> Result<(), Error> {
-        self.settle_journal()?;
-        if self.owes_keys() {
-            self.forget_keys()?;
-        }
         self.tags.recover_some(&mut self.disk, &mut self.journal);
         self.bound_recovered()?;
         self.journal_reverted()?;
@@ -278,6 +300,131 @@ impl Store {
         self.flush()?;
         self.extents.mark_clean(extents);
         Ok(true)
+    }
+
+    /// Before blocks are brought into flux in so many more pages: settles everything if there would
+    /// be too many.
+    pub(crate) fn reserve_flux(&mut self, pages: usize) -> Result<(), Error> {
+        if self.settling.exceeds(pages) {
+            self.settle_all()?;
+        }
+        Ok(())
+    }
+
+    /// Blocks were written with their tags in the journal. If others keep a flush from ruling out
+    /// older tags of all that were journaled since, it records those of these blocks once more.
+    /// Returns whether it does.
+    pub(crate) fn settle_if_unresolved(&mut self, thin: &Thin, blocks: &Range<u64>) -> bool {
+        self.tags.clear_unresolved(&mut self.journal);
+        let extent = thin.map.lookup(thin.block_layout.index(blocks.start));
+        let Some(extent) = extent.filter(|_| self.journal.has_unresolved()) else { return false };
+        self.settling.keep_tags(thin, extent, blocks);
+        true
+    }
+
+    /// Settles everything if there are too many of them.
+    pub(crate) fn bound_recovered(&mut self) -> Result<(), Error> {
+        self.settling.add_recovered(&mut self.tags);
+        self.reserve_flux(0)
+    }
+
+    /// The backing device was flushed: makes the tags durable. With `keeps_written`, what was
+    /// written in flux stays so; not if a host flushes.
+    fn end_settling(&mut self, volume: VolumeId, keeps_written: bool) -> Result<(), Error> {
+        // Blocks that were recovered since the flush began have no record of their tags: they stay.
+        self.settling.add_recovered(&mut self.tags);
+        let Some((tags, planned)) = self.settling.planned(volume, &self.tags) else { return Ok(()) };
+        // With too many tags for the journal, a checkpoint does it.
+        let reserved = match self.tags.can_journal(tags) {
+            true => self.reserve_journal(&planned),
+            false => self.checkpoint_and_report(),
+        };
+        if let Err(error) = reserved {
+            self.settling.cancel(volume);
+            return Err(error);
+        }
+        // A checkpoint may have done it.
+        let Some(to_settle) = self.settling.prepare(volume, keeps_written, &self.tags) else { return Ok(()) };
+        let appended = self.append(&to_settle.records, true);
+        self.settling.end(&to_settle, appended.is_ok(), &self.tags);
+        appended
+    }
+
+    /// Makes everything that was written durable, with the tags of these namespaces, and writes a
+    /// mark.
+    pub(crate) fn make_durable(&mut self, volumes: &BTreeSet<VolumeId>) -> Result<(), Error> {
+        volumes.iter().for_each(|&volume| _ = self.settling.begin(volume, &mut self.tags));
+        if let Err(error) = self.flush() {
+            volumes.iter().for_each(|&volume| self.settling.cancel(volume));
+            return Err(error.into());
+        }
+        // All of them, even if one fails.
+        let mut settled = Ok(());
+        for &volume in volumes {
+            let ended = self.end_settling(volume, false);
+            settled = settled.and(ended);
+        }
+        self.mark();
+        settled
+    }
+
+    /// The same with the tags of all namespaces.
+    pub(crate) fn settle_all(&mut self) -> Result<(), Error> {
+        self.settling.add_recovered(&mut self.tags);
+        let volumes = self.settling.volumes();
+        self.make_durable(&volumes)
+    }
+
+    /// The backing device was flushed for these requests.
+    pub(crate) fn end_flushes(&mut self, flushes: Vec<DeferredRequest>) {
+        let (settles, plain): (Vec<_>, Vec<_>) = flushes.into_iter().partition(|flush| flush.settles.any());
+        plain.into_iter().for_each(|flush| flush.complete(Ok(())));
+        if settles.is_empty() {
+            return;
+        }
+        self.settling.flush_ended();
+        let mut namespaces: BTreeMap<VolumeId, (bool, Vec<DeferredRequest>)> = BTreeMap::new();
+        for flush in settles {
+            let (by_host, flushes) = namespaces.entry(flush.thin.volume).or_default();
+            *by_host |= flush.is_awaited();
+            flushes.push(flush);
+        }
+        for (&volume, (by_host, _)) in &namespaces {
+            let ended = self.end_settling(volume, !by_host);
+            if let Err(error) = &ended
+                && !self.has_faults()
+            {
+                tracing::error!("tags of blocks cannot be brought to the medium: {error}");
+            }
+        }
+        // Before they are answered: else a kill would leave nothing that proves these records.
+        self.mark();
+        for flush in namespaces.into_values().flat_map(|(_, flushes)| flushes) {
+            // Others may have begun to settle the same tags, without success.
+            let is_settled = flush.settles.are_tags_settled(&flush.thin);
+            let result = if is_settled { Ok(()) } else { Err(flush.not_durable()) };
+            flush.complete(result);
+        }
+    }
+
+    /// A write of blocks in flux has failed on another thread: finds out what is there, as after
+    /// any failed write.
+    pub(crate) fn write_failed(&mut self, failed: FailedWrite) {
+        let FailedWrite { locked, tags } = failed;
+        let (thin, blocks) = (Arc::clone(&locked.thin), locked.blocks.clone());
+        let is_mapped = thin.map.lookup(thin.block_layout.index(blocks.start)) == Some(locked.extent);
+        if is_mapped && !thin.removed.load(Ordering::Acquire) {
+            for Places { at, .. } in places(&thin, locked.extent, &blocks) {
+                self.settling.add(thin.volume, at);
+            }
+            for (block, tag) in blocks.clone().zip(tags) {
+                self.tags.block_written(&thin, block, tag, false, true);
+            }
+            thin.count_unsettled();
+            let blocks: Vec<(VolumeId, u64)> = blocks.map(|block| (thin.volume, block)).collect();
+            self.tags.recover_blocks(&mut self.disk, &mut self.journal, &blocks);
+        }
+        locked.unlock();
     }
 
     /// Unmaps extents of a namespace; they become free when no request can access them any more.

@@ -11,57 +11,45 @@ use ebof_drive::frame::FRAME_BYTES;
 
 use crate::Error;
 use crate::blank::overwrite;
-use crate::store::Store;
+use crate::store::order::WriteOrder;
 
 /// Bytes that one step covers.
 const STEP_BYTES: u64 = 8 << 20;
 
-/// How far [`Store::purge`] has come.
+/// How far [`Store::purge`](crate::Store::purge) has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purge {
     /// Where the next step begins; `None` before the first.
     next: Option<u64>,
 }
 
-impl Store {
-    /// Overwrites what journals and checkpoints have kept of namespaces that were removed or
-    /// cleared before the first step: checksums and metadata of their blocks. Does about 8 MiB of
-    /// it; `true` when all of it is done, durably. Requests may be served between two steps.
-    ///
-    /// # Errors
-    /// `Device`: the next call goes on where this one failed.
-    pub fn purge(&mut self, purge: &mut Purge) -> Result<bool, Error> {
-        purge.step(self)
-    }
-}
-
 impl Purge {
-    /// Does the next part, see [`Store::purge`].
-    pub(crate) fn step(&mut self, store: &mut Store) -> Result<bool, Error> {
-        let layout = store.shared.layout;
+    /// Does the next part, see [`Store::purge`](crate::Store::purge).
+    pub(crate) fn step(&mut self, order: &mut WriteOrder) -> Result<bool, Error> {
+        let layout = order.shared.layout;
         let Some(begin) = self.next else {
             // The journal and checkpoint of the new generation have nothing of what was erased.
-            store.checkpoint_and_report()?;
+            order.checkpoint_and_report()?;
             self.next = Some(layout.journal(0));
             return Ok(false);
         };
-        store.settle_journal()?;
+        order.settle_journal()?;
         let all_end = layout.checkpoint(0) + 2 * layout.checkpoint_bytes();
         let end = (begin + STEP_BYTES).min(all_end);
-        let live = store.journal.live_ranges(&mut store.disk)?;
+        let live = order.journal.live_ranges(&mut order.disk)?;
         for stale in outside(begin..end, &live) {
             for slot in [layout.checkpoint(0), layout.checkpoint(1)] {
                 // The header first, durably: a header without its body would be taken for damage.
                 if stale.contains(&slot) {
-                    overwrite(&mut store.disk, slot..slot + FRAME_BYTES as u64)?;
-                    store.flush()?;
+                    overwrite(&mut order.disk, slot..slot + FRAME_BYTES as u64)?;
+                    order.flush()?;
                 }
             }
-            overwrite(&mut store.disk, stale)?;
+            overwrite(&mut order.disk, stale)?;
         }
         if end == all_end {
             // Then there are two checkpoints again, for the case that one is damaged.
-            store.checkpoint_and_report()?;
+            order.checkpoint_and_report()?;
         }
         self.next = Some(end);
         Ok(end == all_end)

@@ -17,27 +17,27 @@ pub(crate) struct RetryFaults;
 
 impl Job for RetryFaults {
     fn step(&mut self, store: &mut Store) -> Progress {
-        let began = store.shared.clock.now();
+        let began = store.order.shared.clock.now();
         store.check_faults();
         let mut works = Vec::new();
-        for fault in store.disk.faults.due_for_retry() {
+        for fault in store.order.disk.faults.due_for_retry() {
             let again = match fault {
-                BackingFault::Read => store.disk.can_read_again(),
+                BackingFault::Read => store.order.disk.can_read_again(),
                 BackingFault::Space | BackingFault::Write => {
-                    let written = store.probe_write();
-                    written.unwrap_or_else(|| store.disk.faults.is_quiet(fault, began))
+                    let written = store.order.probe_write();
+                    written.unwrap_or_else(|| store.order.disk.faults.is_quiet(fault, began))
                 }
             };
             if again {
-                store.shared.notify(Notice::Works(fault));
+                store.order.shared.notify(Notice::Works(fault));
                 works.push(fault);
             }
         }
-        store.disk.faults.clear(&works);
-        if !store.disk.faults.is_any() {
+        store.order.disk.faults.clear(&works);
+        if !store.order.disk.faults.is_any() {
             return Progress::Done;
         }
-        let took_ms = u64::try_from((store.shared.clock.now() - began).as_millis()).unwrap_or(u64::MAX);
+        let took_ms = u64::try_from((store.order.shared.clock.now() - began).as_millis()).unwrap_or(u64::MAX);
         Progress::Later(took_ms.saturating_mul(TIME_SHARE).clamp(PAUSE_MS, PAUSE_MS_MAX))
     }
 }

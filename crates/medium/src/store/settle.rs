@@ -1,7 +1,8 @@
-//! Brings blocks into flux and out of it: which records are written, when flushes begin and end,
-//! and what becomes of tags if they fail. What is in flux, and why, is in `tags/flux.rs`.
+//! Brings blocks into flux and out of it: which records say so, when flushes begin and end, and
+//! what becomes of tags if they fail. What is in flux, and why, is in `tags/flux.rs`; the records
+//! are written by `store/order.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,28 +10,45 @@ use std::time::{Duration, Instant};
 use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::{Kind, Planned, Record};
 
-use crate::pages::{Mask, Places, Settled};
-use crate::tags::flux::{InFlux, mark, records};
-use crate::tags::places;
-use crate::thin::shared::{DeferredRequest, FailedWrite, Settles};
-use crate::{Error, Store, Thin, VolumeId};
+use crate::pages::{Mask, Settled};
+use crate::tags::Tags;
+use crate::tags::flux::{Flux, InFlux, mark, records};
+use crate::thin::block_tags::places;
+use crate::thin::shared::{DeferredRequest, Settles, Shared};
+use crate::{Thin, VolumeId};
 
 /// How long blocks stay in flux if nobody flushes them.
 const FLUX_PERIOD: Duration = Duration::from_secs(10);
 
-impl Store {
-    /// Before blocks are brought into flux in so many more pages: settles everything if there would
-    /// be too many.
-    pub(crate) fn reserve_flux(&mut self, pages: usize) -> Result<(), Error> {
-        if self.flux.pages() + pages > self.shared.pages.flux_max() {
-            self.settle_all()?;
-        }
-        Ok(())
+/// What is in flux, and what the next flushes settle of it.
+pub(crate) struct Settling {
+    shared: Arc<Shared>,
+    flux: Flux,
+}
+
+/// The records that settle the tags of a namespace.
+pub(crate) struct ToSettle {
+    thin: Arc<Thin>,
+    /// Writes that had put tags into memory when that began.
+    count: u64,
+    /// Offsets of the pages.
+    listed: BTreeSet<u64>,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Settling {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), flux: Flux::default() }
     }
 
-    /// The record that brings blocks of a page into flux.
-    pub(crate) fn flux_record(thin: &Thin, block: u64, mask: Mask) -> Option<Record> {
-        mark(thin.volume, block - thin.block_layout.place(block) as u64, mask)
+    /// Whether there would be too many pages with blocks in flux, with so many more.
+    pub(crate) fn exceeds(&self, pages: usize) -> bool {
+        self.flux.pages() + pages > self.shared.pages.flux_max()
+    }
+
+    /// The namespaces that have some.
+    pub(crate) fn volumes(&self) -> BTreeSet<VolumeId> {
+        self.flux.namespaces.keys().copied().collect()
     }
 
     /// That record is durable.
@@ -40,12 +58,12 @@ impl Store {
     }
 
     /// A namespace was in flux when the drive ended.
-    pub(crate) fn found_in_flux(&mut self) {
-        if self.is_read_only() {
+    pub(crate) fn found_in_flux(&mut self, tags: &Tags) {
+        if self.shared.read_only {
             return;
         }
         let now = self.shared.clock.now();
-        let volumes: Vec<VolumeId> = self.tags.ambiguous().map(|((volume, _), _)| volume).collect();
+        let volumes: Vec<VolumeId> = tags.ambiguous().map(|((volume, _), _)| volume).collect();
         for volume in volumes {
             self.flux.namespace(volume, now);
             // The next flush ends that for those that are known by then.
@@ -55,52 +73,41 @@ impl Store {
 
     /// When blocks have been in flux for too long; `None` if there are none, or a flush is under
     /// way. Blocks that were in flux when the drive ended stay so while they are not recovered.
-    pub(crate) fn flux_due(&self) -> Option<Instant> {
-        let old = self.old_namespaces().map(|(_, namespace)| namespace.since).min();
-        old.filter(|_| !self.flux.is_flushing && !self.is_read_only()).map(|since| since + FLUX_PERIOD)
+    pub(crate) fn due(&self, tags: &Tags) -> Option<Instant> {
+        let old = self.old_namespaces(tags).map(|(_, namespace)| namespace.since).min();
+        old.filter(|_| !self.flux.is_flushing && !self.shared.read_only).map(|since| since + FLUX_PERIOD)
     }
 
-    fn old_namespaces(&self) -> impl Iterator<Item = (&VolumeId, &InFlux)> {
-        let is_ambiguous = |volume: VolumeId| self.tags.ambiguous_of(volume).next().is_some();
+    fn old_namespaces<'a>(&'a self, tags: &'a Tags) -> impl Iterator<Item = (&'a VolumeId, &'a InFlux)> {
+        let is_ambiguous = move |volume: VolumeId| tags.ambiguous_of(volume).next().is_some();
         self.flux
             .namespaces
             .iter()
             .filter(move |(volume, namespace)| !namespace.pages.is_empty() || !is_ambiguous(**volume))
     }
 
-    /// Blocks were written with their tags in the journal. If others keep a flush from ruling out
-    /// older tags of all that were journaled since, it records those of these blocks once more.
-    /// Returns whether it does.
-    pub(crate) fn settle_if_unresolved(&mut self, thin: &Thin, blocks: &Range<u64>) -> bool {
-        self.tags.clear_unresolved(&mut self.journal);
-        let extent = thin.map.lookup(thin.block_layout.index(blocks.start));
-        let Some(extent) = extent.filter(|_| self.journal.has_unresolved()) else { return false };
+    /// Blocks of an extent were written with their tags in the journal: the next flush records them
+    /// once more.
+    pub(crate) fn keep_tags(&mut self, thin: &Thin, extent: u32, blocks: &Range<u64>) {
         for places in places(thin, extent, blocks) {
             self.shared.pages.set_unsettled(&places);
             self.flux.add(thin.volume, places.at, self.shared.clock.now());
         }
         thin.count_unsettled();
-        true
     }
 
     /// Pages with tags of recovered blocks are kept until these are recorded.
-    fn add_recovered(&mut self) {
+    pub(crate) fn add_recovered(&mut self, tags: &mut Tags) {
         let now = self.shared.clock.now();
-        for (volume, page) in self.tags.take_recovered_pages() {
+        for (volume, page) in tags.take_recovered_pages() {
             self.flux.add(volume, page, now);
         }
     }
 
-    /// Settles everything if there are too many of them.
-    pub(crate) fn bound_recovered(&mut self) -> Result<(), Error> {
-        self.add_recovered();
-        self.reserve_flux(0)
-    }
-
     /// Begins to settle the tags of a namespace: a flush of the backing device comes next. Returns
     /// how many writes had put tags into memory by now.
-    pub(crate) fn begin_settling(&mut self, volume: VolumeId) -> u64 {
-        self.add_recovered();
+    pub(crate) fn begin(&mut self, volume: VolumeId, tags: &mut Tags) -> u64 {
+        self.add_recovered(tags);
         let Some(thin) = self.shared.thin(volume) else {
             self.flux.namespaces.remove(&volume);
             return 0;
@@ -113,67 +120,63 @@ impl Store {
         count
     }
 
-    /// The backing device was flushed: makes the tags durable. With `keeps_written`, what was
-    /// written in flux stays so; not if a host flushes.
-    pub(crate) fn end_settling(&mut self, volume: VolumeId, keeps_written: bool) -> Result<(), Error> {
-        // Blocks that were recovered since the flush began have no record of their tags: they stay.
-        self.add_recovered();
-        let Some(namespace) = self.flux.namespaces.get(&volume) else { return Ok(()) };
-        let pages = Arc::clone(&self.shared.pages);
-        let tags: usize = namespace.pages.iter().map(|&page| pages.settling(volume, page)).sum();
+    /// How many records settle the tags of a namespace at most, and how many tags they have; `None`
+    /// if there are none.
+    pub(crate) fn planned(&self, volume: VolumeId, tags: &Tags) -> Option<(usize, [Planned; 3])> {
+        let namespace = self.flux.namespaces.get(&volume)?;
+        let settling: usize = namespace.pages.iter().map(|&page| self.shared.pages.settling(volume, page)).sum();
         // A run of tags has one at least, and a page one mark at most.
-        let marks = namespace.pages.len() + self.tags.ambiguous_of(volume).count();
+        let marks = namespace.pages.len() + tags.ambiguous_of(volume).count();
         let planned = [
             Planned { kind: Kind::Settled, records: 1, entries: 0 },
-            Planned { kind: Kind::OnlyTags, records: tags, entries: tags },
+            Planned { kind: Kind::OnlyTags, records: settling, entries: settling },
             Planned { kind: Kind::Flux, records: marks, entries: 0 },
         ];
-        // With too many tags for the journal, a checkpoint does it.
-        let reserved = match self.tags.can_journal(tags) {
-            true => self.reserve_journal(&planned),
-            false => self.checkpoint_and_report(),
-        };
-        if let Err(error) = reserved {
-            self.cancel_settling(volume);
-            return Err(error);
-        }
-        // A checkpoint may have done it.
-        let Some((count, listed)) =
-            self.flux.namespaces.get(&volume).and_then(|one| Some((one.settling?, one.pages.clone())))
-        else {
-            return Ok(());
-        };
+        Some((settling, planned))
+    }
+
+    /// What settles the tags of a namespace; `None` if a checkpoint has done it, or the namespace
+    /// is gone. With `keeps_written`, what was written in flux stays so.
+    pub(crate) fn prepare(&mut self, volume: VolumeId, keeps_written: bool, tags: &Tags) -> Option<ToSettle> {
+        let namespace = self.flux.namespaces.get(&volume)?;
+        let (count, listed) = (namespace.settling?, namespace.pages.clone());
         let Some(thin) = self.shared.thin(volume) else {
             self.flux.namespaces.remove(&volume);
-            return Ok(());
+            return None;
         };
-        let is_unknown = |block: u64| self.tags.is_unresolved(volume, block);
+        let pages = &self.shared.pages;
+        let is_unknown = |block: u64| tags.is_unresolved(volume, block);
         let settled: Vec<Settled> =
             listed.iter().filter_map(|&page| pages.settle((volume, page), keeps_written, is_unknown)).collect();
         let mut records = records(volume, &settled);
-        records.extend(self.ambiguous_records(volume));
-        let appended = self.append(&records, true);
-        listed.iter().for_each(|&page| pages.end_settling(volume, page, appended.is_ok()));
-        if appended.is_ok() {
-            thin.set_settled(count);
-            self.left_flux(&thin);
+        records.extend(Self::ambiguous_records(volume, tags));
+        Some(ToSettle { thin, count, listed, records })
+    }
+
+    /// Those records are durable, or could not be written.
+    pub(crate) fn end(&mut self, settled: &ToSettle, is_durable: bool, tags: &Tags) {
+        let ToSettle { thin, count, listed, .. } = settled;
+        let volume = thin.volume;
+        listed.iter().for_each(|&page| self.shared.pages.end_settling(volume, page, is_durable));
+        if is_durable {
+            thin.set_settled(*count);
+            self.left(thin, tags);
         } else if let Some(namespace) = self.flux.namespaces.get_mut(&volume) {
             namespace.settling = None;
             // Not at once again.
             namespace.since = self.shared.clock.now();
         }
-        appended
     }
 
     /// Blocks of a namespace that were in flux when the drive ended, and still are.
-    fn ambiguous_records(&self, volume: VolumeId) -> impl Iterator<Item = Record> {
-        self.tags.ambiguous_of(volume).filter_map(move |(first, mask)| mark(volume, first, mask))
+    fn ambiguous_records(volume: VolumeId, tags: &Tags) -> impl Iterator<Item = Record> {
+        tags.ambiguous_of(volume).filter_map(move |(first, mask)| mark(volume, first, mask))
     }
 
     /// Only what the pages say is in flux of a namespace.
-    fn left_flux(&mut self, thin: &Thin) {
+    fn left(&mut self, thin: &Thin, tags: &Tags) {
         let (volume, now) = (thin.volume, self.shared.clock.now());
-        let is_ambiguous = self.tags.ambiguous_of(volume).next().is_some();
+        let is_ambiguous = tags.ambiguous_of(volume).next().is_some();
         let Some(namespace) = self.flux.namespaces.get_mut(&volume) else { return };
         namespace.settling = None;
         namespace.since = now;
@@ -188,66 +191,41 @@ impl Store {
     }
 
     /// The flush has failed: the next one settles the tags.
-    fn cancel_settling(&mut self, volume: VolumeId) {
+    pub(crate) fn cancel(&mut self, volume: VolumeId) {
         if let Some(namespace) = self.flux.namespaces.get_mut(&volume) {
             namespace.settling = None;
             namespace.pages.iter().for_each(|&page| self.shared.pages.end_settling(volume, page, false));
         }
     }
 
-    /// Makes everything that was written durable, with the tags of these namespaces, and writes a
-    /// mark.
-    pub(crate) fn make_durable(&mut self, volumes: &BTreeSet<VolumeId>) -> Result<(), Error> {
-        volumes.iter().for_each(|&volume| _ = self.begin_settling(volume));
-        if let Err(error) = self.flush() {
-            volumes.iter().for_each(|&volume| self.cancel_settling(volume));
-            return Err(error.into());
-        }
-        // All of them, even if one fails.
-        let mut settled = Ok(());
-        for &volume in volumes {
-            let ended = self.end_settling(volume, false);
-            settled = settled.and(ended);
-        }
-        self.mark();
-        settled
-    }
-
-    /// The same with the tags of all namespaces.
-    pub(crate) fn settle_all(&mut self) -> Result<(), Error> {
-        self.add_recovered();
-        let volumes: BTreeSet<VolumeId> = self.flux.namespaces.keys().copied().collect();
-        self.make_durable(&volumes)
-    }
-
     /// Begins to settle everything for a checkpoint, which has the tags of all pages.
-    pub(crate) fn begin_settling_all(&mut self) {
-        self.add_recovered();
+    pub(crate) fn begin_all(&mut self, tags: &mut Tags) {
+        self.add_recovered(tags);
         let volumes: Vec<VolumeId> = self.flux.namespaces.keys().copied().collect();
-        volumes.into_iter().for_each(|volume| _ = self.begin_settling(volume));
+        volumes.into_iter().for_each(|volume| _ = self.begin(volume, tags));
     }
 
     /// The records of what is in flux, for a checkpoint with the tags of all pages, which are
     /// written. Nothing else is in flux from now on.
-    pub(crate) fn flux_records(&self) -> Vec<Record> {
+    pub(crate) fn records(&self, tags: &Tags) -> Vec<Record> {
         let mut records = Vec::new();
         for (&volume, namespace) in &self.flux.namespaces {
-            let is_unknown = |block: u64| self.tags.is_unresolved(volume, block);
+            let is_unknown = |block: u64| tags.is_unresolved(volume, block);
             let settled =
                 namespace.pages.iter().filter_map(|&page| self.shared.pages.settle((volume, page), false, is_unknown));
             records.extend(settled.filter_map(|settled| mark(volume, settled.first, settled.stays)));
         }
-        let ambiguous = self.tags.ambiguous().filter_map(|((volume, first), mask)| mark(volume, first, mask));
+        let ambiguous = tags.ambiguous().filter_map(|((volume, first), mask)| mark(volume, first, mask));
         records.extend(ambiguous);
         records
     }
 
     /// That checkpoint counts, or could not be written.
-    pub(crate) fn end_settling_all(&mut self, is_durable: bool) {
+    pub(crate) fn end_all(&mut self, is_durable: bool, tags: &Tags) {
         let volumes: Vec<VolumeId> = self.flux.namespaces.keys().copied().collect();
         for volume in volumes {
             if !is_durable {
-                self.cancel_settling(volume);
+                self.cancel(volume);
                 continue;
             }
             let Some(namespace) = self.flux.namespaces.get_mut(&volume) else { continue };
@@ -256,7 +234,7 @@ impl Store {
             match self.shared.thin(volume) {
                 Some(thin) => {
                     count.iter().for_each(|&count| thin.set_settled(count));
-                    self.left_flux(&thin);
+                    self.left(&thin, tags);
                 }
                 None => _ = self.flux.namespaces.remove(&volume),
             }
@@ -264,13 +242,13 @@ impl Store {
     }
 
     /// Begins the flushes that wait, if none is under way. Returns those that cannot be begun.
-    pub(crate) fn begin_flushes(&mut self) -> Vec<DeferredRequest> {
+    pub(crate) fn begin_flushes(&mut self, tags: &mut Tags) -> Vec<DeferredRequest> {
         if self.flux.is_flushing {
             return Vec::new();
         }
         let now = self.shared.clock.now();
         let mut flushes = self.flux.take_waiting();
-        let old = self.old_namespaces().filter(|(_, namespace)| namespace.since + FLUX_PERIOD <= now);
+        let old = self.old_namespaces(tags).filter(|(_, namespace)| namespace.since + FLUX_PERIOD <= now);
         let old: Vec<VolumeId> = old.map(|(&volume, _)| volume).collect();
         for volume in old {
             match self.shared.thin(volume) {
@@ -278,11 +256,11 @@ impl Store {
                 None => _ = self.flux.namespaces.remove(&volume),
             }
         }
-        if flushes.is_empty() || self.is_read_only() {
+        if flushes.is_empty() || self.shared.read_only {
             return flushes;
         }
         for flush in &mut flushes {
-            let count = self.begin_settling(flush.thin.volume);
+            let count = self.begin(flush.thin.volume, tags);
             flush.settles = Settles::tags_of(count);
         }
         self.flux.is_flushing = true;
@@ -300,36 +278,29 @@ impl Store {
         has_returned
     }
 
-    /// The backing device was flushed for these requests.
-    pub(crate) fn end_flushes(&mut self, flushes: Vec<DeferredRequest>) {
-        let (settles, plain): (Vec<_>, Vec<_>) = flushes.into_iter().partition(|flush| flush.settles.any());
-        plain.into_iter().for_each(|flush| flush.complete(Ok(())));
-        if settles.is_empty() {
-            return;
-        }
+    /// A flush that has to settle tags waits until it can begin.
+    pub(crate) fn push(&mut self, flush: DeferredRequest) {
+        self.flux.push(flush);
+    }
+
+    /// Whether a flush waits for nothing any more.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.flux.can_begin()
+    }
+
+    /// Takes the flushes that wait.
+    pub(crate) fn take_waiting(&mut self) -> Vec<DeferredRequest> {
+        self.flux.take_waiting()
+    }
+
+    /// The flush that was under way has ended.
+    pub(crate) fn flush_ended(&mut self) {
         self.flux.is_flushing = false;
-        let mut namespaces: BTreeMap<VolumeId, (bool, Vec<DeferredRequest>)> = BTreeMap::new();
-        for flush in settles {
-            let (by_host, flushes) = namespaces.entry(flush.thin.volume).or_default();
-            *by_host |= flush.is_awaited();
-            flushes.push(flush);
-        }
-        for (&volume, (by_host, _)) in &namespaces {
-            let ended = self.end_settling(volume, !by_host);
-            if let Err(error) = &ended
-                && !self.has_faults()
-            {
-                tracing::error!("tags of blocks cannot be brought to the medium: {error}");
-            }
-        }
-        // Before they are answered: else a kill would leave nothing that proves these records.
-        self.mark();
-        for flush in namespaces.into_values().flat_map(|(_, flushes)| flushes) {
-            // Others may have begun to settle the same tags, without success.
-            let is_settled = flush.settles.are_tags_settled(&flush.thin);
-            let result = if is_settled { Ok(()) } else { Err(flush.not_durable()) };
-            flush.complete(result);
-        }
+    }
+
+    /// A page has blocks of which it is not known what they hold.
+    pub(crate) fn add(&mut self, volume: VolumeId, page: u64) {
+        self.flux.add(volume, page, self.shared.clock.now());
     }
 
     /// The backing device could not be flushed for these requests.
@@ -337,7 +308,7 @@ impl Store {
         self.flux.is_flushing = false;
         let mut error = Some(error);
         for flush in flushes {
-            self.cancel_settling(flush.thin.volume);
+            self.cancel(flush.thin.volume);
             // Not at once again.
             if let Some(namespace) = self.flux.namespaces.get_mut(&flush.thin.volume) {
                 namespace.since = self.shared.clock.now();
@@ -346,24 +317,9 @@ impl Store {
             flush.complete(Err(error));
         }
     }
+}
 
-    /// A write of blocks in flux has failed on another thread: finds out what is there, as after
-    /// any failed write.
-    pub(crate) fn write_failed(&mut self, failed: FailedWrite) {
-        let FailedWrite { locked, tags } = failed;
-        let (thin, blocks) = (Arc::clone(&locked.thin), locked.blocks.clone());
-        let is_mapped = thin.map.lookup(thin.block_layout.index(blocks.start)) == Some(locked.extent);
-        if is_mapped && !thin.removed.load(std::sync::atomic::Ordering::Acquire) {
-            for Places { at, .. } in places(&thin, locked.extent, &blocks) {
-                self.flux.add(thin.volume, at, self.shared.clock.now());
-            }
-            for (block, tag) in blocks.clone().zip(tags) {
-                self.tags.block_written(&thin, block, tag, false, true);
-            }
-            thin.count_unsettled();
-            let blocks: Vec<(VolumeId, u64)> = blocks.map(|block| (thin.volume, block)).collect();
-            self.tags.recover_blocks(&mut self.disk, &mut self.journal, &blocks);
-        }
-        locked.unlock();
-    }
+/// The record that brings blocks of a page into flux.
+pub(crate) fn flux_record(thin: &Thin, block: u64, mask: Mask) -> Option<Record> {
+    mark(thin.volume, block - thin.block_layout.place(block) as u64, mask)
 }

@@ -53,7 +53,7 @@ fn restored_from(before: Vec<Record>, later: Option<Vec<Record>>) -> Result<Stor
 
 /// Reads each block, and does what an open drive does.
 fn live(mut store: Store) {
-    let _pending = (store.needs_maintenance(), store.tags.has_unresolved());
+    let _pending = (store.needs_maintenance(), store.order.tags.has_unresolved());
     for block in 0..BLOCKS {
         let operation = Operation::Read { offset: block * 4096, len: BLOCK, data: Buffer::zeroed(BLOCK).into() };
         let _read = store.execute(VolumeId(1), operation).result;
@@ -61,7 +61,8 @@ fn live(mut store: Store) {
             Operation::Write { offset: block * 4096, len: BLOCK, data: Buffer::zeroed(BLOCK).into(), fua: false };
         let _written = store.execute(VolumeId(1), operation).result;
     }
-    let _refused = (store.maintain(), store.settle_all(), store.checkpoint(false), store.checkpoint(true));
+    let _refused =
+        (store.maintain(), store.order.settle_all(), store.order.checkpoint(false), store.order.checkpoint(true));
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn blocks_beyond_their_page_are_not_in_flux() {
     let volume = VolumeId(1);
     let in_flux = |first, blocks, behind_damage| {
         let store = restored(vec![Record::Flux { volume, first, blocks }], behind_damage).ok()?;
-        Some(store.tags.ambiguous().map(|(_, mask)| mask.count()).sum::<usize>())
+        Some(store.order.tags.ambiguous().map(|(_, mask)| mask.count()).sum::<usize>())
     };
     // The second extent has blocks 63 to 125, the third one only 126 to 149.
     for (first, blocks, expected) in [

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebof_backend::Operation;
 
 use crate::Thin;
-use crate::event_loop::item::changed_ranges;
+use crate::store::batch::item::changed_ranges;
 use crate::thin::locks::Wanted;
 use crate::thin::shared::AwaitedBlocks;
 

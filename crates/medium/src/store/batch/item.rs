@@ -1,5 +1,6 @@
 //! A request of a batch: which extents it maps and unmaps, and its operations on the backing
-//! device. Nothing is done here: `batch.rs` and `tagged.rs` decide what happens in which order.
+//! device. Nothing is done here: `store/batch.rs` and `tagged.rs` decide what happens in which
+//! order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -15,12 +15,17 @@ use ebof_drive::frame::{Kind, Planned, Record};
 use ebof_drive::tag::Tag;
 
 use crate::disk::Disk;
-use crate::event_loop::batch::{Batch, JOURNAL_FAILED};
-use crate::event_loop::item::{Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records};
 use crate::pages::{BYTES, Mask, Owner, Places, WriteMode};
-use crate::tags::{Tags, location, page, pages_of, places};
+use crate::store::batch::item::{
+    Item, buffer_of, buffer_of_mut, changed_ranges, deallocated_ranges, edges, map_records,
+};
+use crate::store::batch::{Batch, JOURNAL_FAILED};
+use crate::store::order::WriteOrder;
+use crate::store::settle;
+use crate::tags::{Tags, page};
 use crate::thin::bad_blocks::BadBlocks as Ranges;
-use crate::{Store, Thin, VolumeId};
+use crate::thin::block_tags::{location, pages_of, places};
+use crate::{Thin, VolumeId};
 
 /// Limits of what is read or written together: bytes of data, parts of requests, and blocks.
 const GROUP_BYTES: u64 = 8 << 20;
@@ -47,14 +52,14 @@ impl Part {
 }
 
 /// Does requests of namespaces with tags. Returns them in any order.
-pub(crate) fn run(store: &mut Store, items: Vec<Item>) -> Vec<Item> {
+pub(crate) fn run(order: &mut WriteOrder, items: Vec<Item>) -> Vec<Item> {
     let modifies = |item: &Item| item.request.operation.action().modifies();
     let (changes, reads): (Vec<Item>, Vec<Item>) = items.into_iter().partition(modifies);
-    let mut reads = Tagged(Batch { store, items: reads });
+    let mut reads = Tagged(Batch { order, items: reads });
     reads.read();
     let mut done = reads.0.items;
     for disjoint in disjoint_changes(changes) {
-        let mut disjoint = Tagged(Batch { store, items: disjoint });
+        let mut disjoint = Tagged(Batch { order, items: disjoint });
         disjoint.change();
         done.append(&mut disjoint.0.items);
     }
@@ -80,7 +85,7 @@ impl Tagged<'_> {
         if mapped.is_ok() && !records.is_empty() {
             // Durably: unmapped extents are zeroed soon, and a power loss must not bring their
             // mapping back.
-            mapped = self.0.store.append(&records, true);
+            mapped = self.0.order.append(&records, true);
         }
         if let Err(error) = mapped {
             tracing::error!("extents cannot be given or taken: {error}");
@@ -91,15 +96,15 @@ impl Tagged<'_> {
         for group in groups(&self.0.items, &parts) {
             self.write_parts(group);
         }
-        let Store { tags, disk, journal, .. } = &mut *self.0.store;
+        let WriteOrder { tags, disk, journal, .. } = &mut *self.0.order;
         tags.end_batch(disk, journal);
         self.0.clear_bad_blocks();
     }
 
     /// Writes the blank pages of tags of new extents, durably, before these are mapped.
     fn write_blank_pages(&mut self) -> Result<(), crate::Error> {
-        let Batch { store, items } = &mut self.0;
-        let layout = store.shared.layout;
+        let Batch { order, items } = &mut self.0;
+        let layout = order.shared.layout;
         let items = items.iter().filter(|item| item.result.is_ok());
         let new = items.flat_map(|item| item.allocated.iter().map(|(&index, &extent)| (&item.thin, index, extent)));
         let mut operations = Vec::new();
@@ -118,29 +123,29 @@ impl Tagged<'_> {
                 let len = buffer.capacity();
                 for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
                     into.copy_from_slice(blank(page_no).as_slice());
-                    store.tags.add_blank(begin + thin.block_layout.page_at(page_no));
+                    order.tags.add_blank(begin + thin.block_layout.page_at(page_no));
                 }
                 let offset = begin + thin.block_layout.page_at(first);
                 operations.push(Operation::Write { offset, len, data: buffer.into(), fua: false });
                 if operations.len() * size(PART_BYTES) >= BLANK_BYTES {
-                    run_all(&mut store.disk, std::mem::take(&mut operations))?;
+                    run_all(&mut order.disk, std::mem::take(&mut operations))?;
                 }
             }
         }
         if any {
-            run_all(&mut store.disk, operations)?;
-            store.flush()?;
+            run_all(&mut order.disk, operations)?;
+            order.flush()?;
         }
         Ok(())
     }
 
     /// Loads the tags of parts; refuses the requests whose tags cannot be loaded.
     fn load_parts(&mut self, parts: &[Part]) {
-        let Batch { store, items } = &mut self.0;
-        store.tags.begin_use();
+        let Batch { order, items } = &mut self.0;
+        order.tags.begin_use();
         let pages = |part: &Part| pages_of(&items[part.item].thin, &part.blocks);
         let pages: Vec<Vec<(u64, Owner)>> = parts.iter().map(pages).collect();
-        let failed = store.tags.load(&mut store.disk, &mut store.journal, pages.iter().flatten().cloned());
+        let failed = order.tags.load(&mut order.disk, &mut order.journal, pages.iter().flatten().cloned());
         if failed.is_empty() {
             return;
         }
@@ -158,17 +163,17 @@ impl Tagged<'_> {
 
     fn read_parts(&mut self, parts: &[Part]) {
         self.load_parts(parts);
-        let Batch { store, items } = &mut self.0;
+        let Batch { order, items } = &mut self.0;
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let read = |part: &&Part| {
             let len = size(part.count() * items[part.item].thin.block_layout.data_bytes);
             Operation::Read { offset: part.offset, len, data: Buffer::zeroed(len).into() }
         };
         let operations = parts.iter().map(read).collect();
-        for (part, completion) in parts.into_iter().zip(store.disk.run(operations)) {
+        for (part, completion) in parts.into_iter().zip(order.disk.run(operations)) {
             let item = &mut items[part.item];
             match (completion.result, completion.data.and_then(Segments::into_buffer)) {
-                (Ok(()), Some(data)) if item.result.is_ok() => verify(&mut store.tags, item, part, data),
+                (Ok(()), Some(data)) if item.result.is_ok() => verify(&mut order.tags, item, part, data),
                 (Err(error), _) => item.result = Err(error),
                 _ => {}
             }
@@ -182,12 +187,12 @@ impl Tagged<'_> {
             Planned { kind: Kind::Tags, records: parts.len(), entries: size(blocks) },
             Planned { kind: Kind::Flux, records: pages, entries: 0 },
         ];
-        if self.0.store.reserve_flux(pages).is_err() || self.0.store.reserve_journal(&planned).is_err() {
+        if self.0.order.reserve_flux(pages).is_err() || self.0.order.reserve_journal(&planned).is_err() {
             parts.iter().for_each(|part| self.0.items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }
         self.load_parts(parts);
-        let Batch { store, items } = &mut self.0;
+        let Batch { order, items } = &mut self.0;
         let parts: Vec<&Part> = parts.iter().filter(|part| items[part.item].result.is_ok()).collect();
         let mut operations = Vec::new();
         let mut records = Vec::new();
@@ -196,33 +201,34 @@ impl Tagged<'_> {
             let thin = &items[part.item].thin;
             let (operation, tags) = prepare_change(&items[part.item], part);
             operations.push(operation);
-            let marks = marks(&store.tags, thin, &part.blocks);
+            let marks = marks(&order.tags, thin, &part.blocks);
             match &marks {
                 None => {
                     let (volume, first) = (thin.volume, part.blocks.start);
                     records.push(Record::Tags { volume, first, tags: tags.clone() });
                 }
                 Some(marks) => {
-                    records.extend(marks.iter().filter_map(|(block, _, mask)| Store::flux_record(thin, *block, *mask)));
+                    records
+                        .extend(marks.iter().filter_map(|(block, _, mask)| settle::flux_record(thin, *block, *mask)));
                 }
             }
             changes.push((tags, marks));
         }
-        if !records.is_empty() && store.append(&records, true).is_err() {
+        if !records.is_empty() && order.append(&records, true).is_err() {
             parts.iter().for_each(|part| items[part.item].refuse(Class::MediumWrite, JOURNAL_FAILED));
             return;
         }
         let mut unresolved: Vec<(VolumeId, u64)> = Vec::new();
         let mut exact: Vec<&Part> = Vec::new();
         for (part, (_, marks)) in parts.iter().zip(&changes) {
-            note_marks(store, &items[part.item].thin, &part.blocks, marks.as_deref());
+            note_marks(order, &items[part.item].thin, &part.blocks, marks.as_deref());
         }
-        for ((part, (tags, marks)), completion) in parts.into_iter().zip(changes).zip(store.disk.run(operations)) {
+        for ((part, (tags, marks)), completion) in parts.into_iter().zip(changes).zip(order.disk.run(operations)) {
             let (item, in_flux) = (&mut items[part.item], marks.is_some());
             for (block, tag) in part.blocks.clone().zip(tags) {
                 let is_ok = completion.result.is_ok();
-                if !store.tags.block_written(&item.thin, block, tag, is_ok, in_flux) && !in_flux {
-                    store.journal.add_unresolved_last();
+                if !order.tags.block_written(&item.thin, block, tag, is_ok, in_flux) && !in_flux {
+                    order.journal.add_unresolved_last();
                 }
             }
             if in_flux {
@@ -239,11 +245,11 @@ impl Tagged<'_> {
         }
         // Some of a failed write may have been written: that is found out at once, if possible.
         for blocks in unresolved.chunks(GROUP_PARTS) {
-            store.tags.recover_blocks(&mut store.disk, &mut store.journal, blocks);
+            order.tags.recover_blocks(&mut order.disk, &mut order.journal, blocks);
         }
         for part in exact {
             let item = &mut items[part.item];
-            item.is_unsettled |= store.settle_if_unresolved(&item.thin, &part.blocks);
+            item.is_unsettled |= order.settle_if_unresolved(&item.thin, &part.blocks);
         }
     }
 }
@@ -275,9 +281,9 @@ fn marks(tags: &Tags, thin: &Thin, blocks: &Range<u64>) -> Option<Vec<(u64, u64,
 }
 
 /// The records of a write are durable.
-fn note_marks(store: &mut Store, thin: &Thin, blocks: &Range<u64>, marks: Option<&[(u64, u64, Mask)]>) {
+fn note_marks(order: &mut WriteOrder, thin: &Thin, blocks: &Range<u64>, marks: Option<&[(u64, u64, Mask)]>) {
     for &(_, page, mask) in marks.unwrap_or_default() {
-        store.marked(thin.volume, page, mask);
+        order.settling.marked(thin.volume, page, mask);
     }
     let extent = thin.map.lookup(thin.block_layout.index(blocks.start));
     if let (Some(extent), None, true) = (extent, marks, thin.may_be_in_flux) {

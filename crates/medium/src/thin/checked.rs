@@ -13,7 +13,7 @@ use ebof_drive::tag::Tag;
 
 use crate::Thin;
 use crate::pages::Places;
-use crate::tags::{match_tag, places};
+use crate::thin::block_tags::{match_tag, places};
 use crate::thin::shared::{Epoch, FailedWrite, LockedBlocks, Message};
 
 /// Tags of blocks that lie side by side: mostly one.
@@ -71,135 +71,131 @@ struct WriteHook {
     is_over: AtomicBool,
 }
 
-impl Thin {
-    /// Does a request for blocks with checksums on the caller's thread, if possible.
-    pub(crate) fn submit_checked(self: &Arc<Self>, io: &mut Io, request: Request) -> Submitted {
-        let (offset, len, change) = match &request.operation {
-            Operation::Read { offset, len, data } if data.as_buffer().is_some() => (*offset, *len, false),
-            Operation::Write { offset, len, data, fua: false }
-                if data.as_buffer().is_some()
-                    && !self.is_bad_at(*offset, *len as u64)
-                    && !self.must_defer_write(false) =>
-            {
-                (*offset, *len, true)
-            }
-            _ => return self.defer(io, request),
-        };
-        let index = self.index(offset);
-        if len == 0 || index != self.index(offset + len as u64 - 1) {
-            return self.defer(io, request);
+/// Does a request for blocks with checksums on the caller's thread, if possible.
+pub(crate) fn submit(thin: &Arc<Thin>, io: &mut Io, request: Request) -> Submitted {
+    let (offset, len, change) = match &request.operation {
+        Operation::Read { offset, len, data } if data.as_buffer().is_some() => (*offset, *len, false),
+        Operation::Write { offset, len, data, fua: false }
+            if data.as_buffer().is_some() && !thin.is_bad_at(*offset, *len as u64) && !thin.must_defer_write(false) =>
+        {
+            (*offset, *len, true)
         }
-        let blocks = self.blocks(offset, len as u64);
-        if !self.locks.try_lock(index, &blocks, change) {
-            return self.defer(io, request);
-        }
-        let mut locked = LockedBlocks::new(Arc::clone(self), blocks, change);
-        // Held until the request completes, and taken before the map is read: see `Thin`'s submit.
-        let epoch = self.shared.epoch();
-        let Some(extent) = self.map.lookup(index) else {
-            drop(locked);
-            return if change { self.defer(io, request) } else { zeros(request) };
-        };
-        locked.extent = extent;
-        if change {
-            self.write_checked(io, request, locked, epoch)
-        } else {
-            self.read_checked(io, request, locked, epoch)
-        }
+        _ => return thin.defer(io, request),
+    };
+    let index = thin.index(offset);
+    if len == 0 || index != thin.index(offset + len as u64 - 1) {
+        return thin.defer(io, request);
     }
-
-    fn read_checked(
-        self: &Arc<Self>,
-        io: &mut Io,
-        mut request: Request,
-        locked: LockedBlocks,
-        epoch: Arc<Epoch>,
-    ) -> Submitted {
-        let mut tags = BlockTags::default();
-        let mut read = |places: Places| self.shared.pages.read(&places, |tag| tags.push(tag));
-        if !places(self, locked.extent, &locked.blocks).all(&mut read) {
-            drop(locked);
-            return self.defer(io, request);
-        }
-        let on_medium = self.shared.layout.extent(locked.extent) + self.block_layout.data(locked.blocks.start);
-        let above = request.hook.take();
-        let hook = ReadHook { locked, tags, epoch, above: above.clone() };
-        request.hook = Some(Arc::new(hook));
-        self.pass_down(io, request, on_medium, above)
+    let blocks = thin.blocks(offset, len as u64);
+    if !thin.locks.try_lock(index, &blocks, change) {
+        return thin.defer(io, request);
     }
-
-    fn write_checked(
-        self: &Arc<Self>,
-        io: &mut Io,
-        mut request: Request,
-        locked: LockedBlocks,
-        epoch: Arc<Epoch>,
-    ) -> Submitted {
-        let pages = &self.shared.pages;
-        let all = || places(self, locked.extent, &locked.blocks);
-        let begun = all().take_while(|places| pages.begin_write(places)).count();
-        if begun < all().count() {
-            all().take(begun).for_each(|places| pages.cancel_write(&places));
-            drop(locked);
-            return self.defer(io, request);
-        }
-        let on_medium = self.shared.layout.extent(locked.extent) + self.block_layout.data(locked.blocks.start);
-        let tags = self.encode(&mut request.operation, locked.blocks.start);
-        let above = request.hook.take();
-        let hook = Arc::new(WriteHook { locked, tags, epoch, above: above.clone(), is_over: AtomicBool::new(false) });
-        request.hook = Some(Arc::clone(&hook) as Arc<dyn CompletionHook>);
-        match self.pass_down(io, request, on_medium, above) {
-            Submitted::Busy(mut request) => {
-                hook.cancel();
-                if let Some(cipher) = &self.cipher {
-                    self.undo_encrypt(cipher, hook.locked.blocks.start * self.block_layout.data_bytes, &mut request);
-                }
-                Submitted::Busy(request)
-            }
-            submitted => submitted,
-        }
+    let mut locked = LockedBlocks::new(Arc::clone(thin), blocks, change);
+    // Held until the request completes, and taken before the map is read: see `Thin`'s submit.
+    let epoch = thin.shared.epoch();
+    let Some(extent) = thin.map.lookup(index) else {
+        drop(locked);
+        return if change { thin.defer(io, request) } else { zeros(request) };
+    };
+    locked.extent = extent;
+    if change {
+        write_checked(thin, io, request, locked, epoch)
+    } else {
+        read_checked(thin, io, request, locked, epoch)
     }
+}
 
-    /// Computes the tags of what is written from block `first` on, and encrypts both.
-    fn encode(&self, operation: &mut Operation, first: u64) -> BlockTags {
-        let data_bytes = usize::try_from(self.block_layout.data_bytes).unwrap_or(usize::MAX);
-        let Operation::Write { len, data, .. } = operation else { return BlockTags::default() };
-        let Some(buffer) = data.as_mut_buffer() else { return BlockTags::default() };
-        let blocks = (first..).zip(buffer.as_mut_slice()[..*len].chunks_exact_mut(data_bytes));
-        let tags = blocks.map(|(block, bytes)| {
-            let mut tag = Tag::new(self.volume, block, bytes, [0; 8]);
-            if let Some(cipher) = &self.cipher {
-                cipher.encrypt_tag(block, &mut tag.0);
-                cipher.encrypt(block, data_bytes, bytes);
-            }
-            tag
-        });
-        tags.collect()
+fn read_checked(
+    thin: &Arc<Thin>,
+    io: &mut Io,
+    mut request: Request,
+    locked: LockedBlocks,
+    epoch: Arc<Epoch>,
+) -> Submitted {
+    let mut tags = BlockTags::default();
+    let mut read = |places: Places| thin.shared.pages.read(&places, |tag| tags.push(tag));
+    if !places(thin, locked.extent, &locked.blocks).all(&mut read) {
+        drop(locked);
+        return thin.defer(io, request);
     }
+    let on_medium = thin.shared.layout.extent(locked.extent) + thin.block_layout.data(locked.blocks.start);
+    let above = request.hook.take();
+    let hook = ReadHook { locked, tags, epoch, above: above.clone() };
+    request.hook = Some(Arc::new(hook));
+    pass_down(thin, io, request, on_medium, above)
+}
 
-    /// Passes a read or write to the backing device. One that this does not accept is returned as
-    /// it was, with the hook `above`.
-    fn pass_down(
-        &self,
-        io: &mut Io,
-        mut request: Request,
-        on_medium: u64,
-        above: Option<Arc<dyn CompletionHook>>,
-    ) -> Submitted {
-        let logical = match &mut request.operation {
-            Operation::Read { offset, .. } | Operation::Write { offset, .. } => std::mem::replace(offset, on_medium),
-            _ => 0,
-        };
-        match self.shared.base.submit(io, request) {
-            Submitted::Busy(mut request) => {
-                request.hook = above;
-                if let Operation::Read { offset, .. } | Operation::Write { offset, .. } = &mut request.operation {
-                    *offset = logical;
-                }
-                Submitted::Busy(request)
+fn write_checked(
+    thin: &Arc<Thin>,
+    io: &mut Io,
+    mut request: Request,
+    locked: LockedBlocks,
+    epoch: Arc<Epoch>,
+) -> Submitted {
+    let pages = &thin.shared.pages;
+    let all = || places(thin, locked.extent, &locked.blocks);
+    let begun = all().take_while(|places| pages.begin_write(places)).count();
+    if begun < all().count() {
+        all().take(begun).for_each(|places| pages.cancel_write(&places));
+        drop(locked);
+        return thin.defer(io, request);
+    }
+    let on_medium = thin.shared.layout.extent(locked.extent) + thin.block_layout.data(locked.blocks.start);
+    let tags = encode(thin, &mut request.operation, locked.blocks.start);
+    let above = request.hook.take();
+    let hook = Arc::new(WriteHook { locked, tags, epoch, above: above.clone(), is_over: AtomicBool::new(false) });
+    request.hook = Some(Arc::clone(&hook) as Arc<dyn CompletionHook>);
+    match pass_down(thin, io, request, on_medium, above) {
+        Submitted::Busy(mut request) => {
+            hook.cancel();
+            if let Some(cipher) = &thin.cipher {
+                thin.undo_encrypt(cipher, hook.locked.blocks.start * thin.block_layout.data_bytes, &mut request);
             }
-            submitted => submitted,
+            Submitted::Busy(request)
         }
+        submitted => submitted,
+    }
+}
+
+/// Computes the tags of what is written from block `first` on, and encrypts both.
+fn encode(thin: &Thin, operation: &mut Operation, first: u64) -> BlockTags {
+    let data_bytes = usize::try_from(thin.block_layout.data_bytes).unwrap_or(usize::MAX);
+    let Operation::Write { len, data, .. } = operation else { return BlockTags::default() };
+    let Some(buffer) = data.as_mut_buffer() else { return BlockTags::default() };
+    let blocks = (first..).zip(buffer.as_mut_slice()[..*len].chunks_exact_mut(data_bytes));
+    let tags = blocks.map(|(block, bytes)| {
+        let mut tag = Tag::new(thin.volume, block, bytes, [0; 8]);
+        if let Some(cipher) = &thin.cipher {
+            cipher.encrypt_tag(block, &mut tag.0);
+            cipher.encrypt(block, data_bytes, bytes);
+        }
+        tag
+    });
+    tags.collect()
+}
+
+/// Passes a read or write to the backing device. One that this does not accept is returned as
+/// it was, with the hook `above`.
+fn pass_down(
+    thin: &Thin,
+    io: &mut Io,
+    mut request: Request,
+    on_medium: u64,
+    above: Option<Arc<dyn CompletionHook>>,
+) -> Submitted {
+    let logical = match &mut request.operation {
+        Operation::Read { offset, .. } | Operation::Write { offset, .. } => std::mem::replace(offset, on_medium),
+        _ => 0,
+    };
+    match thin.shared.base.submit(io, request) {
+        Submitted::Busy(mut request) => {
+            request.hook = above;
+            if let Operation::Read { offset, .. } | Operation::Write { offset, .. } = &mut request.operation {
+                *offset = logical;
+            }
+            Submitted::Busy(request)
+        }
+        submitted => submitted,
     }
 }
 
