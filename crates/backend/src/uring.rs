@@ -375,10 +375,11 @@ impl Ring {
             Ok(bytes) => Ok(bytes),
             Err(_negative) => Err(Errno::from_raw_os_error(result.wrapping_neg())),
         };
-        let progress = slot.job.as_mut()?.advance(outcome);
+        let job = slot.job.as_mut().expect("the kernel completes an entry once, and its job is in the slot until then");
+        let progress = job.advance(outcome);
         match progress {
             Progress::Finished(result) => {
-                let job = slot.job.take()?;
+                let job = slot.job.take().expect("it has just advanced");
                 self.free.push(index);
                 Some(job.complete(result))
             }
@@ -393,9 +394,7 @@ impl Ring {
     /// Queues the current step of the job in a slot.
     fn push_step(&mut self, index: u32) {
         let slot = &mut self.slots[slot_index(index)];
-        let Some(job) = slot.job.as_mut() else {
-            return;
-        };
+        let job = slot.job.as_mut().expect("a step is queued of a job that was put there, or that has just advanced");
         let fd = types::Fd(job.file().fd().as_raw_fd());
         let region = job.region().and_then(|region| Self::entry_of_region(&self.ring, &mut self.registered, region));
         self.stats.registered += u64::from(region.is_some());

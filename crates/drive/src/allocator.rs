@@ -85,25 +85,28 @@ impl Allocator {
         }
         let found =
             self.find(self.cursor, self.high_water).or_else(|| self.find(0, self.cursor.min(self.high_water)))?;
-        self.claim(found);
+        let is_claimed = self.claim(found);
+        assert!(is_claimed, "extent {found} was found free in the same map");
         self.cursor = found + 1;
         Some(found)
     }
 
-    /// Frees an extent. It is dirty.
-    pub fn free(&mut self, extent: u32) {
-        if extent < self.extents && self.used.get(extent) {
-            self.used.set(extent, false);
-            self.free += 1;
-            self.clean += 1;
-            self.mark_dirty(extent);
+    /// Frees an extent. It is dirty. `false` if it is free already, or does not exist.
+    pub fn free(&mut self, extent: u32) -> bool {
+        if extent >= self.extents || !self.used.get(extent) {
+            return false;
         }
+        self.used.set(extent, false);
+        self.free += 1;
+        self.clean += 1;
+        self.mark_dirty(extent);
+        true
     }
 
-    /// Frees an extent that nothing was written to. It is clean.
-    pub fn free_clean(&mut self, extent: u32) {
-        self.free(extent);
-        self.mark_clean(extent);
+    /// Frees an extent that nothing was written to. It is clean. `false` if it is free already, or
+    /// does not exist.
+    pub fn free_clean(&mut self, extent: u32) -> bool {
+        self.free(extent) && self.mark_clean(extent)
     }
 
     /// Whether any free extent is dirty.
@@ -122,12 +125,14 @@ impl Allocator {
         extents.take(count).collect()
     }
 
-    /// Marks a free extent as clean: it was zeroed.
-    pub fn mark_clean(&mut self, extent: u32) {
-        if self.dirty.get(extent) {
-            self.dirty.set(extent, false);
-            self.clean += 1;
+    /// Marks a free extent as clean: it was zeroed. `false` if it is not free, or clean already.
+    pub fn mark_clean(&mut self, extent: u32) -> bool {
+        if !self.dirty.get(extent) {
+            return false;
         }
+        self.dirty.set(extent, false);
+        self.clean += 1;
+        true
     }
 
     fn mark_dirty(&mut self, extent: u32) {
@@ -184,9 +189,7 @@ mod tests {
         allocator.mark_clean(3);
         assert_eq!((allocator.allocate(), allocator.free_count()), (Some(3), 30));
         // What is free, or is none of its extents, is not freed.
-        for extent in [3, 3, 80, 100, u32::MAX] {
-            allocator.free(extent);
-        }
+        assert_eq!([3, 3, 80, 100, u32::MAX].map(|extent| allocator.free(extent)), [true, false, false, false, false]);
         assert_eq!((allocator.free_count(), allocator.clean_count(), allocator.dirty(9)), (31, 30, vec![3]));
         allocator.mark_clean(3);
         assert_eq!((allocator.allocate(), allocator.free_count()), (Some(3), 30));
@@ -217,9 +220,9 @@ mod tests {
                         dirty.remove(&extent);
                         used.retain(|extent| *extent < extents);
                     }
-                    2 => if used.remove(&extent) { allocator.free(extent); dirty.insert(extent, ()); },
-                    3 => if used.remove(&extent) { allocator.free_clean(extent); },
-                    _ => { allocator.mark_clean(extent); dirty.remove(&extent); }
+                    2 => if used.remove(&extent) { prop_assert!(allocator.free(extent)); dirty.insert(extent, ()); },
+                    3 => if used.remove(&extent) { prop_assert!(allocator.free_clean(extent)); },
+                    _ => prop_assert_eq!(allocator.mark_clean(extent), dirty.remove(&extent).is_some()),
                 }
                 prop_assert_eq!(allocator.free_count() as usize, extents as usize - used.len());
                 prop_assert_eq!(allocator.clean_count() as usize, extents as usize - used.len() - dirty.len());

@@ -117,11 +117,8 @@ impl Extents {
 
     /// Frees an extent that was never mapped. If `is_clean`, nothing was written to it.
     pub(crate) fn put_back(&mut self, extent: u32, is_clean: bool) {
-        if is_clean {
-            self.allocator.free_clean(extent);
-        } else {
-            self.allocator.free(extent);
-        }
+        let is_freed = if is_clean { self.allocator.free_clean(extent) } else { self.allocator.free(extent) };
+        assert!(is_freed, "extent {extent} is put back by whoever took it, once");
     }
 
     /// Allocates all free extents of a range, dirty or not.
@@ -196,10 +193,12 @@ impl Extents {
 
     /// Has free extents zeroed in the background.
     pub(crate) fn start_zeroing(&mut self, zero_request: ZeroRequest) {
-        let Some(zero_requests) = &self.zero_requests else { return };
+        let zero_requests = self.zero_requests.as_ref().expect("callers ask `has_zeroing_thread` first");
+        assert!(self.zeroing == 0, "there is one request at a time: `check_zeroing` says when the last one is done");
         // Marked as used: they are not allocated meanwhile.
         for &extent in &zero_request.extents {
-            self.allocator.claim(extent);
+            let is_claimed = self.allocator.claim(extent);
+            assert!(is_claimed, "extent {extent} was free when the request was made, on this thread");
         }
         self.zeroing = zero_request.extents.len();
         if let Err(SendError(zero_request)) = zero_requests.send(zero_request) {
@@ -211,6 +210,7 @@ impl Extents {
 
     /// Frees extents that were being zeroed.
     pub(crate) fn zeroed(&mut self, extents: Vec<u32>, result: Result<(), DeviceError>) {
+        assert!(self.zeroing == extents.len(), "a request comes back as it was sent, once");
         self.zeroing = 0;
         for extent in extents {
             self.put_back(extent, result.is_ok());
@@ -222,7 +222,10 @@ impl Extents {
 
     /// Marks free extents as zeroed. They are, durably.
     pub(crate) fn mark_clean(&mut self, extents: Vec<u32>) {
-        extents.into_iter().for_each(|extent| self.allocator.mark_clean(extent));
+        for extent in extents {
+            let is_marked = self.allocator.mark_clean(extent);
+            assert!(is_marked, "extent {extent} was free and dirty when zeroing began, on this thread");
+        }
     }
 
     /// Unmaps extents of a namespace; they become free when no request can access them any more.
@@ -230,7 +233,7 @@ impl Extents {
     pub(crate) fn release(&mut self, thin: &Thin, range: Range<u32>) -> Vec<(u32, u32)> {
         let unmapped = thin.unmap(range);
         if !unmapped.is_empty() {
-            thin.used.fetch_sub(u32::try_from(unmapped.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+            thin.uncount_used(u32::try_from(unmapped.len()).expect("a map has at most `INDEX_MAX` extents"));
             let extents = unmapped.iter().map(|&(_, extent)| extent).collect();
             self.quarantine.push_back((self.shared.next_epoch(), extents));
         }
@@ -258,7 +261,10 @@ impl Extents {
             fence(Ordering::Acquire);
             let keep = extents.len().saturating_sub(left as usize);
             left = left.saturating_sub(u32::try_from(extents.len()).unwrap_or(u32::MAX));
-            extents.drain(keep..).for_each(|extent| self.allocator.free(extent));
+            for extent in extents.drain(keep..) {
+                let is_freed = self.allocator.free(extent);
+                assert!(is_freed, "extent {extent} was mapped: no two namespaces have the same, see `Extents::new`");
+            }
             if keep == 0 {
                 self.quarantine.pop_front();
             }

@@ -254,11 +254,15 @@ impl Journal {
             self.durable = self.durable.max(point.frames);
             self.data_durable = self.data_durable.max(point.data);
         }
+        assert!(
+            self.durable <= self.next && self.data_durable <= self.next,
+            "a point is never behind the end of the journal that it was taken of"
+        );
     }
 
     /// What is known to be flushed.
     fn flushed(&self) -> Flushed {
-        let count = |frames: u64| u16::try_from(frames).unwrap_or(u16::MAX);
+        let count = |frames: u64| u16::try_from(frames).expect("a journal has at most `FRAMES`");
         Flushed { frames: count(self.durable), data: count(self.data_durable), previous: self.previous }
     }
 
@@ -350,6 +354,10 @@ impl Journal {
             true => Sync::All,
             false => Sync::Nothing,
         };
+        assert!(
+            self.is_settled(),
+            "callers settle it first: else what is left of failed writes would count behind this"
+        );
         let begin = disk.clock.now();
         self.append(disk, frames, sync)?;
         if is_alone {
@@ -402,6 +410,8 @@ impl Journal {
     /// Writes frames. After an error the journal ends where it did, and [`begin`](Journal::begin)
     /// has to be called.
     fn append(&mut self, disk: &mut Disk, frames: &[u8], sync: Sync) -> Result<(), DeviceError> {
+        let count = (frames.len() / FRAME_BYTES) as u64;
+        assert!(self.next + count <= FRAMES, "callers ask `has_room` first: what is behind the journal is not its own");
         let before = self.point();
         let at = self.layout.journal(self.generation) + self.next * FRAME_BYTES as u64;
         let written = disk.write_with(at, frames, sync == Sync::Frames);
@@ -409,7 +419,7 @@ impl Journal {
         match written {
             Ok(()) => {
                 self.last_group = self.next;
-                self.next += (frames.len() / FRAME_BYTES) as u64;
+                self.next += count;
                 match sync {
                     // The data that belong to their tags are not written yet.
                     Sync::All => self.raise(Point { frames: self.next, ..before }),

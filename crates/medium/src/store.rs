@@ -282,7 +282,7 @@ impl Store {
     pub fn read_slot(&mut self, slot: u8, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let at = self.slot(slot, offset, into.len())?;
         let begin = at - at % FRAME_BYTES as u64;
-        let skip = usize::try_from(at - begin).unwrap_or_default();
+        let skip = usize::try_from(at - begin).expect("less than a frame");
         let read = self.order.disk.read(begin, (skip + into.len()).next_multiple_of(FRAME_BYTES))?;
         into.copy_from_slice(&read.as_slice()[skip..skip + into.len()]);
         Ok(())

@@ -218,6 +218,12 @@ impl Thin {
         self.bad_blocks().touching(blocks).take(max).collect()
     }
 
+    /// So many extents fewer are allocated.
+    pub(crate) fn uncount_used(&self, extents: u32) {
+        let before = self.used.fetch_sub(extents, Ordering::Relaxed);
+        assert!(before >= extents, "each extent was counted when it was allocated, or when the drive was opened");
+    }
+
     /// Unmaps extents. Returns those that were mapped: index, and extent of the medium.
     pub(crate) fn unmap(&self, range: Range<u32>) -> Vec<(u32, u32)> {
         let mut unmapped = Vec::new();

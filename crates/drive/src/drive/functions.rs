@@ -88,7 +88,9 @@ impl<'a> FunctionTable<'a> {
             ResourceType::Interrupts => primary.next_interrupts = count,
             ResourceType::Reserved(_) => return Err(Refusal::at(Status::INVALID_RESOURCE_ID, RESOURCE)),
         }
-        if u32::from(count) > total.saturating_sub(function::assigned(&self.all(), command.resource)) {
+        let assigned = function::assigned(&self.all(), command.resource);
+        assert!(assigned <= total, "the total is at least what is in use, see `flexible_total`");
+        if u32::from(count) > total - assigned {
             return Err(Refusal::at(Status::INVALID_RESOURCE_ID, DWORD_11));
         }
         let changes = (primary != self.primary).then_some(Change::Allocated { primary });
@@ -195,7 +197,8 @@ impl<'a> FunctionTable<'a> {
         }
         let assigned = function::assigned(&functions, resource) - u32::from(function.resources(resource));
         let taken = assigned + u32::from(self.primary.resources(resource));
-        if u32::from(count) > total.saturating_sub(taken) {
+        assert!(taken <= total, "the total is at least what is in use, see `flexible_total`");
+        if u32::from(count) > total - taken {
             return Err(Refusal::at(Status::INVALID_RESOURCE_ID, DWORD_11));
         }
         Ok(())

@@ -271,7 +271,9 @@ impl<'a> Namespaces<'a> {
         let thin = now.capacity_blocks < now.blocks;
         let blocks = if thin { wanted.blocks } else { wanted.blocks.min(capacity_blocks) };
         let shape = Shape { blocks, capacity_blocks, ..wanted };
-        *free = room.saturating_sub(self.claimed_bytes(&shape));
+        let claimed = self.claimed_bytes(&shape);
+        assert!(claimed <= room, "its blocks were reduced to the whole extents of the room");
+        *free = room - claimed;
         shape
     }
 

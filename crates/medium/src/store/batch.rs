@@ -180,7 +180,7 @@ impl<'a> Batch<'a> {
                 for (index, extent) in std::mem::take(&mut item.allocated) {
                     taken.remove(&(thin.volume, index));
                     self.order.extents.put_back(extent, true);
-                    thin.used.fetch_sub(1, Ordering::Relaxed);
+                    thin.uncount_used(1);
                 }
             }
         }
@@ -195,7 +195,7 @@ impl<'a> Batch<'a> {
             for (_, extent) in std::mem::take(&mut item.allocated) {
                 // Extents with tags have had their pages written.
                 self.order.extents.put_back(extent, !item.thin.is_tagged);
-                item.thin.used.fetch_sub(1, Ordering::Relaxed);
+                item.thin.uncount_used(1);
             }
             item.unmapped.clear();
             let class = if error.class() == Class::OutOfSpace { Class::OutOfSpace } else { Class::MediumWrite };

@@ -154,7 +154,7 @@ impl WriteOrder {
         let layout = self.shared.layout;
         let at = layout.extent(extent);
         let len = layout.extent_bytes.min(PROBE_BYTES);
-        let zeros = vec![0; usize::try_from(len).unwrap_or_default()];
+        let zeros = vec![0; usize::try_from(len).expect("at most `PROBE_BYTES`")];
         let written = self.disk.write(at, &zeros).and_then(|()| self.flush());
         // Only zeros were written. Whether that failed or not, a clean extent stays clean.
         if clean.is_some() {

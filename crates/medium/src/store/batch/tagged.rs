@@ -119,7 +119,7 @@ impl Tagged<'_> {
             };
             for first in (0..pages).step_by(size(PART_BYTES) / BYTES) {
                 let count = (pages - first).min(PART_BYTES / BYTES as u64);
-                let mut buffer = Buffer::zeroed(usize::try_from(count).unwrap_or_default() * BYTES);
+                let mut buffer = Buffer::zeroed(usize::try_from(count).expect("pages of at most `PART_BYTES`") * BYTES);
                 let len = buffer.capacity();
                 for (into, page_no) in buffer.as_mut_slice().chunks_exact_mut(BYTES).zip(first..) {
                     into.copy_from_slice(blank(page_no).as_slice());
