@@ -125,6 +125,8 @@ pub fn say(line: &str) {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 pub(crate) use tests::example_state;
