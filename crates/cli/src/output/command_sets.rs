@@ -1,20 +1,29 @@
 //! Views of lists that a controller has of itself: I/O command sets (`id-iocs`), UUIDs of its
 //! vendor specific information (`id-uuid`).
 
-use std::fmt::Write as _;
-
 use ebof_nvme::Uuid;
 use ebof_nvme::identify::IoCommandSets;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::View;
 use super::json::Object;
+use super::structure::{FieldTable, LineFormat, StructureView, numbered, table};
 
 /// The combinations of I/O command sets.
-pub(crate) struct CommandSetsView {
-    /// The data structure.
-    pub(crate) data: Box<IoCommandSets>,
+pub(crate) fn command_sets_view(data: Box<IoCommandSets>) -> StructureView<IoCommandSets> {
+    let combinations: Vec<u64> = data.combinations().collect();
+    let view = StructureView::new(&COMMAND_SETS, "id-iocs", 1, "NVMe Identify I/O Command Set:\n", data);
+    combinations.into_iter().enumerate().fold(view, |view, (index, combination)| {
+        let line = format!("I/O Command Set Combination[{index}]:{combination:x}\n");
+        let bit = |(bit, name)| format!("\t[{bit}:{bit}] : {:x}\t{name}\n", combination >> bit & 1);
+        let verbose = line.clone() + &SETS.into_iter().map(bit).collect::<String>();
+        let sets = SETS.iter().fold(Object::new(), |sets, &(bit, name)| sets.with(name, selected(combination, bit)));
+        view.lines(&line, &verbose)
+            .key(format!("I/O Command Set Combination[{index}]"), combination)
+            .key(format!("IOCSC{index}"), sets)
+    })
 }
+
+static COMMAND_SETS: FieldTable<IoCommandSets> = FieldTable::new(LineFormat::wide(0), &[]);
 
 /// The command sets, by bit of a combination; the highest first, as nvme-cli has them.
 const SETS: [(u8, &str); 5] = [
@@ -27,33 +36,6 @@ const SETS: [(u8, &str); 5] = [
 
 fn selected(combination: u64, bit: u8) -> &'static str {
     if combination >> bit & 1 == 0 { "Not selected" } else { "Selected" }
-}
-
-impl View for CommandSetsView {
-    fn text(&self, verbose: bool) -> String {
-        let mut text = "NVMe Identify I/O Command Set:\n".to_owned();
-        for (index, combination) in self.data.combinations().enumerate() {
-            let _infallible = writeln!(text, "I/O Command Set Combination[{index}]:{combination:x}");
-            for (bit, name) in SETS.into_iter().filter(|_| verbose) {
-                let _infallible = writeln!(text, "\t[{bit}:{bit}] : {:x}\t{name}", combination >> bit & 1);
-            }
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        self.data.combinations().enumerate().fold(Object::document("id-iocs", 1), |object, (index, combination)| {
-            let sets =
-                SETS.iter().fold(Object::new(), |sets, &(bit, name)| sets.with(name, selected(combination, bit)));
-            object
-                .with(format!("I/O Command Set Combination[{index}]"), combination)
-                .with(format!("IOCSC{index}"), sets)
-        })
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
 }
 
 /// An entry of the UUID List.
@@ -88,39 +70,31 @@ impl UuidList {
 }
 
 /// The UUID List.
-pub(crate) struct UuidsView {
-    /// The data structure.
-    pub(crate) data: Box<UuidList>,
+pub(crate) fn uuids_view(data: Box<UuidList>) -> StructureView<UuidList> {
+    let lines = |verbose| {
+        numbered(
+            data.iter(),
+            |entry| UUID.json(entry, false),
+            |index, entry| {
+                let entry = UUID.text(entry, verbose);
+                format!(" Entry[{:3}]\n.................\n{entry}.................\n", index + 1)
+            },
+        )
+    };
+    let ((list, plain), (_, verbose)) = (lines(false), lines(true));
+    let view = StructureView::new(&UUIDS, "id-uuid", 1, "NVME Identify UUID:\n", data);
+    view.key("UUID-list", list).lines(&plain, &verbose)
 }
+
+static UUIDS: FieldTable<UuidList> = FieldTable::new(LineFormat::wide(0), &[]);
+
+static UUID: FieldTable<UuidEntry> = table! { LineFormat::wide(13), UuidEntry:
+    header as "association"
+        .bits(1, 0)
+        .written(|association| format!("{association:#x}"))
+        .beside(|entry| Some(format!("({})", ASSOCIATIONS[usize::from(entry.header & 3)]))),
+    uuid as "UUID" .key("uuid").shown(|entry| Uuid(entry.uuid).to_string()),
+};
 
 const ASSOCIATIONS: [&str; 4] =
     ["No association reported", "associated with PCI Vendor ID", "associated with PCI Subsystem Vendor ID", "Reserved"];
-
-impl View for UuidsView {
-    fn text(&self, verbose: bool) -> String {
-        let mut text = "NVME Identify UUID:\n".to_owned();
-        for (index, entry) in self.data.iter().enumerate() {
-            let association = entry.header & 3;
-            let meaning = ASSOCIATIONS[usize::from(association)];
-            let meaning = if verbose { format!(" ({meaning})") } else { String::new() };
-            let _infallible = writeln!(
-                text,
-                " Entry[{:3}]\n.................\nassociation  : {association:#x}{meaning}\nUUID         : {}\n.................",
-                index + 1,
-                Uuid(entry.uuid)
-            );
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let entry = |entry: &UuidEntry| {
-            Object::new().with("association", entry.header & 3).with("uuid", Uuid(entry.uuid).to_string())
-        };
-        Object::document("id-uuid", 1).with("UUID-list", self.data.iter().map(entry).collect::<Vec<_>>())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}

@@ -1,20 +1,14 @@
 //! Views of a drive's functions: `primary-ctrl-caps`, `list-secondary`, `virt-mgmt`, as nvme-cli
 //! shows them.
 
-use std::fmt::Write as _;
-
 use ebof_nvme::virtualization::{
     INTERRUPT_RESOURCES, ONLINE, PrimaryCapabilities, QUEUE_RESOURCES, SecondaryController, SecondaryControllerList,
 };
-use zerocopy::IntoBytes as _;
 
 use super::View;
-use super::fields::{Bits, Fields};
 use super::json::Object;
+use super::structure::{Bits, FieldTable, LineFormat, StructureView, numbered, row, table};
 use super::text::hex;
-
-/// The width of names in text.
-const NAME_WIDTH: usize = 10;
 
 const CRT: &[Bits] = &[
     Bits::one(1, "VI Resources are supported", "VI Resources are not supported"),
@@ -24,95 +18,70 @@ const CRT: &[Bits] = &[
 const _: () = assert!(INTERRUPT_RESOURCES == 1 << 1 && QUEUE_RESOURCES == 1);
 
 /// Primary Controller Capabilities.
-pub(crate) struct PrimaryView {
-    /// The data structure.
-    pub(crate) data: Box<PrimaryCapabilities>,
+pub(crate) fn primary_view(data: Box<PrimaryCapabilities>) -> StructureView<PrimaryCapabilities> {
+    StructureView::new(&PRIMARY, "primary-ctrl-caps", 1, "NVME Identify Primary Controller Capabilities:\n", data)
 }
 
-impl PrimaryView {
-    fn fields(&self) -> Fields {
-        let PrimaryCapabilities { cntlid, portid, crt, queues, interrupts, .. } = &*self.data;
-        let mut fields = Fields::default();
-        fields.hex("cntlid", cntlid.get()).hex("portid", portid.get());
-        fields.hex("crt", *crt).bits(*crt, CRT);
-        fields.dec("vqfrt", queues.frt.get()).dec("vqrfa", queues.rfa.get()).dec("vqrfap", queues.rfap.get());
-        fields.dec("vqprt", queues.prt.get()).dec("vqfrsm", queues.frsm.get()).dec("vqgran", queues.gran.get());
-        fields.dec("vifrt", interrupts.frt.get()).dec("virfa", interrupts.rfa.get());
-        fields.dec("virfap", interrupts.rfap.get()).dec("viprt", interrupts.prt.get());
-        fields.dec("vifrsm", interrupts.frsm.get()).dec("vigran", interrupts.gran.get());
-        fields
-    }
+static PRIMARY: FieldTable<PrimaryCapabilities> = FieldTable::new(
+    LineFormat::wide(10),
+    &[
+        row!(PrimaryCapabilities, cntlid).hex(),
+        row!(PrimaryCapabilities, portid).hex(),
+        row!(PrimaryCapabilities, crt).hex().explained(CRT),
+        row!(PrimaryCapabilities, queues.frt, "vqfrt"),
+        row!(PrimaryCapabilities, queues.rfa, "vqrfa"),
+        row!(PrimaryCapabilities, queues.rfap, "vqrfap"),
+        row!(PrimaryCapabilities, queues.prt, "vqprt"),
+        row!(PrimaryCapabilities, queues.frsm, "vqfrsm"),
+        row!(PrimaryCapabilities, queues.gran, "vqgran"),
+        row!(PrimaryCapabilities, interrupts.frt, "vifrt"),
+        row!(PrimaryCapabilities, interrupts.rfa, "virfa"),
+        row!(PrimaryCapabilities, interrupts.rfap, "virfap"),
+        row!(PrimaryCapabilities, interrupts.prt, "viprt"),
+        row!(PrimaryCapabilities, interrupts.frsm, "vifrsm"),
+        row!(PrimaryCapabilities, interrupts.gran, "vigran"),
+    ],
+);
+
+/// A Secondary Controller List, of which at most `entries_max` are shown.
+pub(crate) fn secondary_view(
+    data: Box<SecondaryControllerList>,
+    entries_max: usize,
+) -> StructureView<SecondaryControllerList> {
+    let shown = data.used().iter().take(entries_max);
+    let line = |index, entry: &&SecondaryController| {
+        format!("   SCEntry[{index:<3}]:\n................\n{}", SECONDARY.text(entry, false))
+    };
+    let (list, lines) = numbered(shown, |entry| SECONDARY.json(entry, false), line);
+    let view = StructureView::new(&SECONDARIES, "list-secondary", 1, "Identify Secondary Controller List:\n", data);
+    view.list("secondary-controllers", list, &lines)
 }
 
-impl View for PrimaryView {
-    fn text(&self, verbose: bool) -> String {
-        format!("NVME Identify Primary Controller Capabilities:\n{}", self.fields().to_text(NAME_WIDTH, verbose))
-    }
+const LIST_LINE: LineFormat = LineFormat { before: "   ", width: 0, between: ": " };
 
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("primary-ctrl-caps", 1).extend(self.fields().to_json())
-    }
+static SECONDARIES: FieldTable<SecondaryControllerList> = table! { LIST_LINE, SecondaryControllerList:
+    numid as "NUMID       : Number of Identifiers           " .key("num"),
+};
 
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
+const ENTRY_LINE: LineFormat = LineFormat { before: "     ", width: 44, between: ": " };
+
+static SECONDARY: FieldTable<SecondaryController> = table! { ENTRY_LINE, SecondaryController:
+    scid as "SCID      : Secondary Controller Identifier" .written(word).key("secondary-controller-identifier"),
+    pcid as "PCID      : Primary Controller Identifier" .written(word).key("primary-controller-identifier"),
+    scs as "SCS       : Secondary Controller State" .written(state).key("secondary-controller-state"),
+    vfn as "VFN       : Virtual Function Number" .written(word).key("virtual-function-number"),
+    nvq as "NVQ       : Num VQ Flex Resources Assigned" .written(word).key("num-virtual-queues"),
+    nvi as "NVI       : Num VI Flex Resources Assigned" .written(word).key("num-virtual-interrupts"),
+};
+
+/// As C prints `%#.04x`.
+fn word(value: u128) -> String {
+    if value == 0 { "0000".to_owned() } else { format!("{value:#06x}") }
 }
 
-/// A Secondary Controller List.
-pub(crate) struct SecondaryView {
-    /// The list.
-    pub(crate) data: Box<SecondaryControllerList>,
-    /// Entries to show at most.
-    pub(crate) entries_max: usize,
-}
-
-impl SecondaryView {
-    fn shown(&self) -> impl Iterator<Item = &SecondaryController> {
-        self.data.used().iter().take(self.entries_max)
-    }
-}
-
-impl View for SecondaryView {
-    fn text(&self, _verbose: bool) -> String {
-        let mut text = String::from("Identify Secondary Controller List:\n");
-        text += &format!("   NUMID       : Number of Identifiers           : {}\n", self.data.numid);
-        for (index, entry) in self.shown().enumerate() {
-            let state = if entry.scs & ONLINE != 0 { "Online" } else { "Offline" };
-            let lines = [
-                ("SCID", "Secondary Controller Identifier", entry.scid.get(), String::new()),
-                ("PCID", "Primary Controller Identifier", entry.pcid.get(), String::new()),
-                ("SCS", "Secondary Controller State", entry.scs.into(), format!(" ({state})")),
-                ("VFN", "Virtual Function Number", entry.vfn.get(), String::new()),
-                ("NVQ", "Num VQ Flex Resources Assigned", entry.nvq.get(), String::new()),
-                ("NVI", "Num VI Flex Resources Assigned", entry.nvi.get(), String::new()),
-            ];
-            text += &format!("   SCEntry[{index:<3}]:\n................\n");
-            for (name, what, value, note) in lines {
-                // As C prints `%#.04x`.
-                let value = if value == 0 { "0000".to_owned() } else { format!("{value:#06x}") };
-                let _infallible = writeln!(text, "     {name:<10}: {what:<32}: {value}{note}");
-            }
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let entry = |entry: &SecondaryController| {
-            Object::new()
-                .with("secondary-controller-identifier", entry.scid.get())
-                .with("primary-controller-identifier", entry.pcid.get())
-                .with("secondary-controller-state", entry.scs)
-                .with("virtual-function-number", entry.vfn.get())
-                .with("num-virtual-queues", entry.nvq.get())
-                .with("num-virtual-interrupts", entry.nvi.get())
-        };
-        let entries = self.shown().map(entry).collect::<Vec<_>>();
-        Object::document("list-secondary", 1).with("num", self.data.numid).with("secondary-controllers", entries)
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
+fn state(state: u128) -> String {
+    let name = if state & u128::from(ONLINE) != 0 { "Online" } else { "Offline" };
+    format!("{} ({name})", word(state))
 }
 
 /// Virtualization Management was done.

@@ -5,7 +5,7 @@ use ebof_nvme::Nsid;
 use ebof_nvme::feature::{Fid, Select};
 use ebof_nvme::identify::{
     ControllerList, EnduranceGroupList, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IndependentNamespace,
-    IoCommandSets, NamespaceGranularityList, NamespaceList, NvmNamespace,
+    IoCommandSets, NamespaceList, NvmNamespace,
 };
 use ebof_nvme::log::{
     ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, EnduranceGroupInformation, ErrorInformation,
@@ -13,31 +13,33 @@ use ebof_nvme::log::{
     ReservationNotification, SanitizeLog, SelfTestLog, SmartHealth, SupportedLogPages, push_event,
 };
 use ebof_nvme::property::offset;
-use ebof_nvme::virtualization::{PrimaryCapabilities, SecondaryControllerList};
+use ebof_nvme::virtualization::SecondaryControllerList;
 use zerocopy::{FromBytes, IntoBytes as _};
 
 use super::ana::AnaView;
-use super::command_sets::{CommandSetsView, UuidList, UuidsView};
-use super::controller::ControllerView;
+use super::command_sets::{UuidList, command_sets_view, uuids_view};
+use super::controller::controller_view;
 use super::directive::DirectiveView;
 use super::effects::{EffectsView, FeatureEffectsView, SupportedView};
-use super::endurance::EnduranceView;
+use super::endurance::endurance_view;
 use super::features::FeatureView;
-use super::functions::{PrimaryView, SecondaryView};
-use super::health::{ErrorLogView, FirmwareView, SmartView};
+use super::functions::{primary_view, secondary_view};
+use super::health::{ErrorLogView, FirmwareView, smart_view};
 use super::identify_more::{
-    EnduranceGroupsView, GranularityView, IndependentView, NvmControllerView, NvmNamespaceView,
+    endurance_groups_view, granularity_view, independent_view, nvm_controller_view, nvm_namespace_view,
 };
 use super::lba_status::LbaStatusView;
-use super::lists::{ChangedView, ControllerListView, NamespaceListView};
-use super::namespace::{DescriptorsView, NamespaceView};
-use super::ocp::OcpSmartView;
+use super::lists::{changed_view, controller_list_view, namespace_list_view};
+use super::namespace::{DescriptorsView, namespace_view};
+use super::ocp::ocp_smart_view;
 use super::persistent::PersistentView;
 use super::registers::{PROPERTIES, PropertyView, ReadRegistersView, RegistersView};
-use super::reservation::{NotificationView, ReportView};
-use super::sanitize::SanitizeView;
-use super::self_test::SelfTestView;
+use super::reservation::{ReportView, notification_view};
+use super::sanitize::sanitize_view;
+use super::self_test::self_test_view;
 use super::{ListView, View, json};
+
+const MANUAL: &str = include_str!("../../../../docs/json.md");
 
 /// Bytes that all differ from their neighbours.
 fn mixed(bytes: usize) -> Vec<u8> {
@@ -72,6 +74,21 @@ fn shown(view: &dyn View) -> String {
     shown
 }
 
+/// Every key of a view's JSON is in the document's section of the manual.
+fn assert_documented(view: &dyn View) {
+    let json = view.json(true).to_text().unwrap();
+    let keys = json.lines().filter_map(|line| line.trim_start().strip_prefix('"')?.split_once("\":"));
+    let schema = keys.clone().find(|(key, _)| *key == "schema").unwrap().1.replace(['"', ' ', ','], "");
+    let is_its = |section: &&str| section.lines().next().is_some_and(|title| title.contains(&format!("`{schema}`")));
+    let section = MANUAL.split("\n### ").find(is_its).unwrap_or_else(|| panic!("docs/json.md has no {schema}"));
+    for (key, _) in keys.filter(|(key, _)| !["schema", "nvme0"].contains(key)) {
+        // Of numbered keys the manual has the first.
+        let first = format!("`{}1`", key.trim_end_matches(|last: char| last.is_ascii_digit()));
+        let is_there = [format!("`{key}`"), first, "...".to_owned()].iter().any(|word| section.contains(word));
+        assert!(is_there, "docs/json.md has no `{key}` of {schema}");
+    }
+}
+
 /// A snapshot of the view of a data structure of type `T` with each of the contents.
 fn assert_contents<T: FromBytes, V: View>(name: &str, view: impl Fn(Box<T>) -> V) {
     let mut all = String::new();
@@ -79,32 +96,24 @@ fn assert_contents<T: FromBytes, V: View>(name: &str, view: impl Fn(Box<T>) -> V
         let view = view(read(&bytes));
         assert!(view.binary().is_none_or(|binary| binary == bytes), "{name}");
         all += &format!("######## {contents}\n{}", shown(&view));
+        assert_documented(&view);
     }
     insta::assert_snapshot!(name, all);
 }
 
 #[test]
 fn identify() {
-    assert_contents("id-ctrl", |data| ControllerView { data, vendor_specific: false });
-    assert_contents("id-ns", |data: Box<IdentifyNamespace>| NamespaceView {
-        nsid: Nsid(0xffff_fffe),
-        data,
-        vendor_specific: false,
-    });
+    assert_contents("id-ctrl", |data| controller_view(data, false));
+    assert_contents("id-ns", |data: Box<IdentifyNamespace>| namespace_view(Nsid(0xffff_fffe), data, false));
     let data = read(&mixed(4096));
-    let view = NamespaceView { nsid: Nsid(1), data, vendor_specific: true };
+    let view = namespace_view(Nsid(1), data, true);
     insta::assert_snapshot!("id-ns-vendor-specific", view.text(false) + &view.json(false).to_line().unwrap());
-    assert_contents("nvm-id-ctrl", |data| NvmControllerView { data });
-    assert_contents("nvm-id-ns", |data: Box<NvmNamespace>| NvmNamespaceView {
-        nsid: Nsid(7),
-        data,
-        formats: 16,
-        in_use: 3,
-    });
-    assert_contents("cmdset-ind-id-ns", |data: Box<IndependentNamespace>| IndependentView { nsid: Nsid(7), data });
-    assert_contents("id-ns-granularity", |data: Box<NamespaceGranularityList>| GranularityView { data });
-    assert_contents("primary-ctrl-caps", |data: Box<PrimaryCapabilities>| PrimaryView { data });
-    assert_contents("list-secondary", |data: Box<SecondaryControllerList>| SecondaryView { data, entries_max: 3 });
+    assert_contents("nvm-id-ctrl", nvm_controller_view);
+    assert_contents("nvm-id-ns", |data: Box<NvmNamespace>| nvm_namespace_view(Nsid(7), data, 16, 3));
+    assert_contents("cmdset-ind-id-ns", |data: Box<IndependentNamespace>| independent_view(Nsid(7), data));
+    assert_contents("id-ns-granularity", granularity_view);
+    assert_contents("primary-ctrl-caps", primary_view);
+    assert_contents("list-secondary", |data: Box<SecondaryControllerList>| secondary_view(data, 3));
     assert_contents("ns-descs", |data: Box<[u8; IDENTIFY_BYTES]>| DescriptorsView { nsid: Nsid(7), data });
 }
 
@@ -114,7 +123,7 @@ fn power_states() {
     for (index, state) in data.psd.iter_mut().enumerate() {
         *state = *read(&mixed(512)[index * 13..]);
     }
-    let states = shown(&ControllerView { data: Box::new(data), vendor_specific: false });
+    let states = shown(&controller_view(Box::new(data), false));
     insta::assert_snapshot!("id-ctrl-power-states", states);
 }
 
@@ -133,42 +142,38 @@ fn namespace_descriptors() {
 #[test]
 fn lists() {
     let numbers: Vec<u8> = (0_u16..2048).flat_map(|at| if at < 10 { at * 5000 + 3 } else { 0 }.to_le_bytes()).collect();
-    let view = NamespaceListView { data: read::<NamespaceList>(&numbers) };
+    let view = namespace_list_view(read::<NamespaceList>(&numbers));
     let mut all = shown(&view);
-    all += &shown(&ControllerListView { data: read::<ControllerList>(&numbers) });
-    all += &shown(&EnduranceGroupsView { data: read::<EnduranceGroupList>(&numbers) });
+    all += &shown(&controller_list_view(read::<ControllerList>(&numbers)));
+    all += &shown(&endurance_groups_view(read::<EnduranceGroupList>(&numbers)));
     for verb in ["changed-ns-list-log", "changed-alloc-ns-list-log"] {
         for data in [numbers.clone(), vec![0; 4096], vec![0xff; 4096]] {
             let data = read::<ChangedNamespaces>(&data);
-            all += &shown(&ChangedView { verb, device: device(), data });
+            all += &shown(&changed_view(verb, &device(), data));
         }
     }
     let mut sets = vec![0; size_of::<IoCommandSets>()];
     sets[..32].copy_from_slice(&mixed(32));
-    all += &shown(&CommandSetsView { data: read::<IoCommandSets>(&sets) });
+    all += &shown(&command_sets_view(read::<IoCommandSets>(&sets)));
     let mut uuids = vec![0; size_of::<UuidList>()];
     uuids[..160].copy_from_slice(&mixed(160));
-    all += &shown(&UuidsView { data: read::<UuidList>(&uuids) });
+    all += &shown(&uuids_view(read::<UuidList>(&uuids)));
     insta::assert_snapshot!("lists", all);
 }
 
 #[test]
 fn health() {
-    assert_contents("smart-log", |data: Box<SmartHealth>| SmartView { device: device(), nsid: Nsid(1), data });
+    assert_contents("smart-log", |data: Box<SmartHealth>| smart_view(&device(), Nsid(1), data));
     assert_contents("error-log", |data: Box<[ErrorInformation; 2]>| ErrorLogView {
         device: device(),
         entries: data.to_vec(),
     });
     assert_contents("fw-log", |data: Box<FirmwareSlots>| FirmwareView { device: device(), data });
-    assert_contents("endurance-log", |data: Box<EnduranceGroupInformation>| EnduranceView {
-        device: device(),
-        group: 0xfe,
-        data,
-    });
-    assert_contents("sanitize-log", |data: Box<SanitizeLog>| SanitizeView { device: device(), data });
-    assert_contents("self-test-log", |data: Box<SelfTestLog>| SelfTestView { device: device(), data, results: 4 });
-    assert_contents("resv-notif-log", |data: Box<ReservationNotification>| NotificationView { device: device(), data });
-    assert_contents("ocp-smart-add-log", |data: Box<[u8; 512]>| OcpSmartView { device: device(), data });
+    assert_contents("endurance-log", |data: Box<EnduranceGroupInformation>| endurance_view(&device(), 0xfe, data));
+    assert_contents("sanitize-log", |data: Box<SanitizeLog>| sanitize_view(&device(), data));
+    assert_contents("self-test-log", |data: Box<SelfTestLog>| self_test_view(&device(), data, 4));
+    assert_contents("resv-notif-log", |data: Box<ReservationNotification>| notification_view(&device(), data));
+    assert_contents("ocp-smart-add-log", |data: Box<[u8; 512]>| ocp_smart_view(&device(), data));
 }
 
 #[test]
@@ -176,7 +181,7 @@ fn fields_that_came_with_a_version() {
     let versions = [2_u8, 3].map(|version| {
         let mut data = Box::new([9; 512]);
         data[494..496].copy_from_slice(&[version, 0]);
-        shown(&OcpSmartView { device: device(), data })
+        shown(&ocp_smart_view(&device(), data))
     });
     insta::assert_snapshot!("ocp-smart-add-log-versions", versions.concat());
     let transports = (0..=4).map(|trtype| ErrorInformation { trtype, ..*read(&mixed(64)) });
@@ -186,7 +191,7 @@ fn fields_that_came_with_a_version() {
     let mut data = read::<SmartHealth>(&mixed(512));
     data.tsen[1] = 0.into();
     data.tsen[6] = 0.into();
-    insta::assert_snapshot!("smart-log-sensors", shown(&SmartView { device: device(), nsid: Nsid::ALL, data }));
+    insta::assert_snapshot!("smart-log-sensors", shown(&smart_view(&device(), Nsid::ALL, data)));
 }
 
 #[test]
@@ -194,7 +199,7 @@ fn sanitize_and_self_test_states() {
     let states = (0..8_u8).map(|state| {
         let sstat = (u16::from(state) | 0x30).into();
         let log = SanitizeLog { sstat, ssi: state << 4 | state, sprog: 0x8000.into(), ..SanitizeLog::new() };
-        shown(&SanitizeView { device: device(), data: Box::new(log) })
+        shown(&sanitize_view(&device(), Box::new(log)))
     });
     insta::assert_snapshot!("sanitize-log-states", states.collect::<String>());
     let mut data = read::<SelfTestLog>(&vec![0; size_of::<SelfTestLog>()]);
@@ -204,7 +209,7 @@ fn sanitize_and_self_test_states() {
         entry.dsts = low << 4 | low;
         entry.vdinfo = low;
     }
-    let log = shown(&SelfTestView { device: device(), data, results: 20 });
+    let log = shown(&self_test_view(&device(), data, 20));
     insta::assert_snapshot!("self-test-log-results", log);
 }
 

@@ -8,119 +8,69 @@ use zerocopy::IntoBytes as _;
 
 use super::View;
 use super::json::Object;
+use super::structure::{FieldTable, LineFormat, StructureView, table};
 use super::text::{device_key, hex, si, temperature};
 
+/// SMART / Health Information; FFFFFFFFh is the whole controller.
+pub(crate) fn smart_view(device: &str, nsid: Nsid, data: Box<SmartHealth>) -> StructureView<SmartHealth> {
+    let title = format!("Smart Log for NVME device:{device} namespace-id:{:x}\n", nsid.0);
+    StructureView::new(&SMART, "smart-log", 1, title, data).with("nsid", nsid.0)
+}
+
 /// SMART / Health Information.
-pub(crate) struct SmartView {
-    /// The device's name.
-    pub(crate) device: String,
-    /// The namespace; FFFFFFFFh is the whole controller.
-    pub(crate) nsid: Nsid,
-    /// The log page.
-    pub(crate) data: Box<SmartHealth>,
+pub(super) static SMART: FieldTable<SmartHealth> = table! { LineFormat::wide(40), SmartHealth:
+    cw as "critical_warning"
+        .hex()
+        .json(|data, verbose| if verbose { WARNINGS.json(data, true).into() } else { data.cw.into() }),
+    cw as "      Available Spare[0]" .bits(0, 0).detail(),
+    cw as "      Temp. Threshold[1]" .bits(1, 1).detail(),
+    cw as "      NVM subsystem Reliability[2]" .bits(2, 2).detail(),
+    cw as "      Read-only[3]" .bits(3, 3).detail(),
+    cw as "      Volatile mem. backup failed[4]" .bits(4, 4).detail(),
+    cw as "      Persistent Mem. RO[5]" .bits(5, 5).detail(),
+    ctemp as "temperature" .written(kelvin),
+    avsp as "available_spare" .key("avail_spare").unit("%"),
+    avspt as "available_spare_threshold" .key("spare_thresh").unit("%"),
+    pused as "percentage_used" .key("percent_used").unit("%"),
+    egcws as "endurance group critical warning summary" .key("endurance_grp_critical_warning_summary").hex(),
+    dur as "Data Units Read"
+        .key("data_units_read")
+        .shown(|data| format!("{} ({})", data.dur, si(data.bytes_read())))
+        .number(),
+    duw as "Data Units Written"
+        .key("data_units_written")
+        .shown(|data| format!("{} ({})", data.duw, si(data.bytes_written())))
+        .number(),
+    hrc as "host_read_commands", hwc as "host_write_commands", cbt as "controller_busy_time",
+    pwrc as "power_cycles", poh as "power_on_hours", upl as "unsafe_shutdowns",
+    mdie as "media_errors", neile as "num_err_log_entries",
+    wctt as "Warning Temperature Time" .key("warning_temp_time"),
+    cctt as "Critical Composite Temperature Time" .key("critical_comp_time"),
+    tsen as "Temperature Sensor 1" .key("temperature_sensor_1").element(0, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 2" .key("temperature_sensor_2").element(1, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 3" .key("temperature_sensor_3").element(2, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 4" .key("temperature_sensor_4").element(3, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 5" .key("temperature_sensor_5").element(4, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 6" .key("temperature_sensor_6").element(5, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 7" .key("temperature_sensor_7").element(6, 2).written(kelvin).unless_zero(),
+    tsen as "Temperature Sensor 8" .key("temperature_sensor_8").element(7, 2).written(kelvin).unless_zero(),
+    tmt1tc as "Thermal Management T1 Trans Count" .key("thm_temp1_trans_count"),
+    tmt2tc as "Thermal Management T2 Trans Count" .key("thm_temp2_trans_count"),
+    ttmt1 as "Thermal Management T1 Total Time" .key("thm_temp1_total_time"),
+    ttmt2 as "Thermal Management T2 Total Time" .key("thm_temp2_total_time"),
+};
+
+/// A temperature, also in degrees.
+pub(super) fn kelvin(kelvin: u128) -> String {
+    temperature(u16::try_from(kelvin).unwrap_or(u16::MAX))
 }
 
-/// The bits of Critical Warning: text, key.
-const WARNINGS: [(&str, &str); 6] = [
-    ("Available Spare[0]", "available_spare"),
-    ("Temp. Threshold[1]", "temp_threshold"),
-    ("NVM subsystem Reliability[2]", "reliability_degraded"),
-    ("Read-only[3]", "ro"),
-    ("Volatile mem. backup failed[4]", "vmbu_failed"),
-    ("Persistent Mem. RO[5]", "pmr_ro"),
-];
-
-impl View for SmartView {
-    fn text(&self, verbose: bool) -> String {
-        let data = &self.data;
-        let mut text = format!("Smart Log for NVME device:{} namespace-id:{:x}\n", self.device, self.nsid.0);
-        let mut line = |name: &str, value: String| {
-            let _infallible = writeln!(text, "{name:<40}: {value}");
-        };
-        line("critical_warning", hex(data.cw));
-        if verbose {
-            for (bit, (name, _)) in WARNINGS.iter().enumerate() {
-                line(&format!("      {name}"), (data.cw >> bit & 1).to_string());
-            }
-        }
-        line("temperature", temperature(data.ctemp.get()));
-        line("available_spare", format!("{}%", data.avsp));
-        line("available_spare_threshold", format!("{}%", data.avspt));
-        line("percentage_used", format!("{}%", data.pused));
-        line("endurance group critical warning summary", hex(data.egcws));
-        line("Data Units Read", format!("{} ({})", data.dur, si(data.bytes_read())));
-        line("Data Units Written", format!("{} ({})", data.duw, si(data.bytes_written())));
-        line("host_read_commands", data.hrc.to_string());
-        line("host_write_commands", data.hwc.to_string());
-        line("controller_busy_time", data.cbt.to_string());
-        line("power_cycles", data.pwrc.to_string());
-        line("power_on_hours", data.poh.to_string());
-        line("unsafe_shutdowns", data.upl.to_string());
-        line("media_errors", data.mdie.to_string());
-        line("num_err_log_entries", data.neile.to_string());
-        line("Warning Temperature Time", data.wctt.to_string());
-        line("Critical Composite Temperature Time", data.cctt.to_string());
-        for (index, kelvin) in self.sensors() {
-            line(&format!("Temperature Sensor {index}"), temperature(kelvin));
-        }
-        line("Thermal Management T1 Trans Count", data.tmt1tc.to_string());
-        line("Thermal Management T2 Trans Count", data.tmt2tc.to_string());
-        line("Thermal Management T1 Total Time", data.ttmt1.to_string());
-        line("Thermal Management T2 Total Time", data.ttmt2.to_string());
-        text
-    }
-
-    fn json(&self, verbose: bool) -> Object {
-        let data = &self.data;
-        let mut object = Object::document("smart-log", 1).with("nsid", self.nsid.0);
-        if verbose {
-            let warning = Object::new().with("value", data.cw);
-            let bits = WARNINGS.iter().enumerate();
-            let bits = bits.fold(warning, |object, (bit, (_, key))| object.with(*key, data.cw >> bit & 1));
-            object.push("critical_warning", bits);
-        } else {
-            object.push("critical_warning", data.cw);
-        }
-        let mut object = object
-            .with("temperature", data.ctemp.get())
-            .with("avail_spare", data.avsp)
-            .with("spare_thresh", data.avspt)
-            .with("percent_used", data.pused)
-            .with("endurance_grp_critical_warning_summary", data.egcws)
-            .with("data_units_read", data.dur.get())
-            .with("data_units_written", data.duw.get())
-            .with("host_read_commands", data.hrc.get())
-            .with("host_write_commands", data.hwc.get())
-            .with("controller_busy_time", data.cbt.get())
-            .with("power_cycles", data.pwrc.get())
-            .with("power_on_hours", data.poh.get())
-            .with("unsafe_shutdowns", data.upl.get())
-            .with("media_errors", data.mdie.get())
-            .with("num_err_log_entries", data.neile.get())
-            .with("warning_temp_time", data.wctt.get())
-            .with("critical_comp_time", data.cctt.get());
-        for (index, kelvin) in self.sensors() {
-            object.push(format!("temperature_sensor_{index}"), kelvin);
-        }
-        object
-            .with("thm_temp1_trans_count", data.tmt1tc.get())
-            .with("thm_temp2_trans_count", data.tmt2tc.get())
-            .with("thm_temp1_total_time", data.ttmt1.get())
-            .with("thm_temp2_total_time", data.ttmt2.get())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
-
-impl SmartView {
-    /// The existing sensors, numbered from 1.
-    fn sensors(&self) -> impl Iterator<Item = (usize, u16)> {
-        let kelvins = self.data.tsen.iter().map(|kelvin| kelvin.get());
-        kelvins.enumerate().map(|(index, kelvin)| (index + 1, kelvin)).filter(|(_, kelvin)| *kelvin != 0)
-    }
-}
+/// The bits of Critical Warning, as JSON has them with `-v`.
+static WARNINGS: FieldTable<SmartHealth> = table! { LineFormat::wide(0), SmartHealth:
+    cw as "value", cw as "available_spare" .bits(0, 0), cw as "temp_threshold" .bits(1, 1),
+    cw as "reliability_degraded" .bits(2, 2), cw as "ro" .bits(3, 3),
+    cw as "vmbu_failed" .bits(4, 4), cw as "pmr_ro" .bits(5, 5),
+};
 
 /// The Error Information log.
 pub(crate) struct ErrorLogView {
@@ -132,58 +82,36 @@ pub(crate) struct ErrorLogView {
 
 const SEPARATOR: &str = ".................\n";
 
+static ERROR: FieldTable<ErrorInformation> = table! { LineFormat::wide(16), ErrorInformation:
+    ec as "error_count", sqid, cid as "cmdid" .hex(),
+    si as "status_field"
+        .bits(15, 1)
+        .shown(|entry| format!("{} ({})", hex(entry.status().0), status_name(entry).unwrap_or("Unknown")))
+        .number(),
+    si as "status" .only_json().json(|entry, _| status_name(entry).into()),
+    si as "phase_tag" .bits(0, 0).hex(), pel as "parm_err_loc" .key("parm_error_location").hex(),
+    lba.hex(), nsid.hex(), vsia as "vs",
+    trtype
+        .shown(|entry| format!("{} ({})", hex(entry.trtype), transport(entry.trtype)))
+        .number(),
+    csi, opc as "opcode" .hex(), csinfo as "cs" .hex(), ttsi as "trtype_spec_info" .hex(),
+    lpver as "log_page_version",
+};
+
 impl View for ErrorLogView {
-    fn text(&self, _verbose: bool) -> String {
+    fn text(&self, verbose: bool) -> String {
         let mut text =
             format!("Error Log Entries for device:{} entries:{}\n{SEPARATOR}", self.device, self.entries.len());
         for (index, entry) in self.entries.iter().enumerate() {
-            let _infallible = write!(text, " Entry[{index:2}]\n{SEPARATOR}");
-            let mut line = |name: &str, value: String| {
-                let _infallible = writeln!(text, "{name:<16}: {value}");
-            };
-            let status = entry.status();
-            let name = status_name(entry).unwrap_or("Unknown");
-            line("error_count", entry.ec.to_string());
-            line("sqid", entry.sqid.to_string());
-            line("cmdid", hex(entry.cid.get()));
-            line("status_field", format!("{} ({name})", hex(status.0)));
-            line("phase_tag", hex(entry.si.get() & 1));
-            line("parm_err_loc", hex(entry.pel.get()));
-            line("lba", hex(entry.lba.get()));
-            line("nsid", hex(entry.nsid.get()));
-            line("vs", entry.vsia.to_string());
-            line("trtype", format!("{} ({})", hex(entry.trtype), transport(entry.trtype)));
-            line("csi", entry.csi.to_string());
-            line("opcode", hex(entry.opc));
-            line("cs", hex(entry.csinfo.get()));
-            line("trtype_spec_info", hex(entry.ttsi.get()));
-            line("log_page_version", entry.lpver.to_string());
-            text += SEPARATOR;
+            let entry = ERROR.text(entry, verbose);
+            let _infallible = write!(text, " Entry[{index:2}]\n{SEPARATOR}{entry}{SEPARATOR}");
         }
         text
     }
 
-    fn json(&self, _verbose: bool) -> Object {
-        let entry = |entry: &ErrorInformation| {
-            Object::new()
-                .with("error_count", entry.ec.get())
-                .with("sqid", entry.sqid.get())
-                .with("cmdid", entry.cid.get())
-                .with("status_field", entry.status().0)
-                .with("status", status_name(entry))
-                .with("phase_tag", entry.si.get() & 1)
-                .with("parm_error_location", entry.pel.get())
-                .with("lba", entry.lba.get())
-                .with("nsid", entry.nsid.get())
-                .with("vs", entry.vsia)
-                .with("trtype", entry.trtype)
-                .with("csi", entry.csi)
-                .with("opcode", entry.opc)
-                .with("cs", entry.csinfo.get())
-                .with("trtype_spec_info", entry.ttsi.get())
-                .with("log_page_version", entry.lpver)
-        };
-        Object::document("error-log", 1).with("errors", self.entries.iter().map(entry).collect::<Vec<_>>())
+    fn json(&self, verbose: bool) -> Object {
+        let entries = self.entries.iter().map(|entry| ERROR.json(entry, verbose)).collect::<Vec<_>>();
+        Object::document("error-log", 1).with("errors", entries)
     }
 
     fn binary(&self) -> Option<&[u8]> {

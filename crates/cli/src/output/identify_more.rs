@@ -1,102 +1,77 @@
 //! Views of the smaller Identify data structures: `nvm-id-ctrl`, `nvm-id-ns`, `cmdset-ind-id-ns`,
 //! `id-ns-granularity`, `list-endgrp`.
 
-use std::fmt::Write as _;
-
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::{
     EnduranceGroupList, Granularity, IndependentNamespace, NamespaceGranularityList, NvmController, NvmNamespace,
     ProtectionFormat,
 };
-use zerocopy::IntoBytes as _;
 
-use super::View;
-use super::fields::{Bits, Fields};
 use super::json::Object;
-
-/// The width of names in text.
-const NAME_WIDTH: usize = 8;
+use super::structure::{Bits, FieldTable, LineFormat, StructureView, numbered, table};
 
 /// Identify Controller of the NVM command set.
-pub(crate) struct NvmControllerView {
-    /// The data structure.
-    pub(crate) data: Box<NvmController>,
+pub(crate) fn nvm_controller_view(data: Box<NvmController>) -> StructureView<NvmController> {
+    StructureView::new(&NVM_CONTROLLER, "nvm-id-ctrl", 1, "NVMe Identify Controller NVM:\n", data)
 }
 
-impl NvmControllerView {
-    fn fields(&self) -> Fields {
-        let data = &self.data;
-        let mut fields = Fields::default();
-        for (name, size) in [("vsl", data.vsl), ("wzsl", data.wzsl), ("wusl", data.wusl)] {
-            fields.dec(name, size).detail(if size == 0 {
-                "  without limit".to_owned()
-            } else {
-                format!("  2^{size} times the minimum page size")
-            });
-        }
-        fields.dec("dmrl", data.dmrl).dec("dmrsl", data.dmrsl.get()).dec("dmsl", data.dmsl.get());
-        fields.dec("kpiocap", data.kpiocap).dec("wzdsl", data.wzdsl).dec("aocs", data.aocs.get());
-        fields.hex("ver", data.ver.get()).dec("lbamqf", data.lbamqf);
-        fields
+static NVM_CONTROLLER: FieldTable<NvmController> = table! { LineFormat::wide(8), NvmController:
+    vsl.below(|data| pages(data.vsl)),
+    wzsl.below(|data| pages(data.wzsl)),
+    wusl.below(|data| pages(data.wusl)),
+    dmrl, dmrsl, dmsl, kpiocap, wzdsl, aocs, ver.hex(), lbamqf,
+};
+
+fn pages(power: u8) -> String {
+    match power {
+        0 => "  without limit".to_owned(),
+        power => format!("  2^{power} times the minimum page size"),
     }
 }
 
-impl View for NvmControllerView {
-    fn text(&self, verbose: bool) -> String {
-        format!("NVMe Identify Controller NVM:\n{}", self.fields().to_text(NAME_WIDTH, verbose))
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("nvm-id-ctrl", 1).extend(self.fields().to_json())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
+/// Identify Namespace of the NVM command set, which has `formats`; the one `in_use` is marked.
+pub(crate) fn nvm_namespace_view(
+    nsid: Nsid,
+    data: Box<NvmNamespace>,
+    formats: usize,
+    in_use: usize,
+) -> StructureView<NvmNamespace> {
+    let format = |index: &usize| {
+        let (pif, guard) = guard(data.protection_format(*index));
+        Object::new()
+            .with("sts", data.storage_tag_bits(*index))
+            .with("pif", pif)
+            .with("qpif", qualified_format(&data, *index))
+            .with("guard", guard)
+            .with("in_use", u8::from(*index == in_use))
+    };
+    let line = |_, index: &usize| {
+        let (_, guard) = guard(data.protection_format(*index));
+        let in_use = if *index == in_use { " (in use)" } else { "" };
+        format!("elbaf {index:2} : sts:{} pif:{guard}{in_use}\n", data.storage_tag_bits(*index))
+    };
+    let (formats, lines) = numbered(0..formats, format, line);
+    let title = format!("NVMe NVM Identify Namespace {nsid}:\n");
+    let view = StructureView::new(&NVM_NAMESPACE, "nvm-id-ns", 2, title, data);
+    view.with("nsid", nsid.0).list("elbafs", formats, &lines)
 }
 
-/// Identify Namespace of the NVM command set.
-pub(crate) struct NvmNamespaceView {
-    /// The namespace.
-    pub(crate) nsid: Nsid,
-    /// The data structure.
-    pub(crate) data: Box<NvmNamespace>,
-    /// The number of formats.
-    pub(crate) formats: usize,
-    /// Index of the namespace's format.
-    pub(crate) in_use: usize,
-}
+static NVM_NAMESPACE: FieldTable<NvmNamespace> = table! { LineFormat::wide(8), NvmNamespace:
+    lbstm.hex(), pic.hex().explained(PIC), pifa, npdgl, nprg, npra, nors, npdal, lbapss, tlbaag,
+};
 
 const PIC: &[Bits] = &[
-    Bits::one(2, "Storage Tag Check Read Supported", "Storage Tag Check Read Not Supported"),
-    Bits::one(1, "16b Guard Storage Tag Supported", "16b Guard Storage Tag Not Supported"),
-    Bits::one(0, "16b Guard Storage Tag Mask Supported", "16b Guard Storage Tag Mask Not Supported"),
+    Bits::supported(2, "Storage Tag Check Read"),
+    Bits::supported(1, "16b Guard Storage Tag"),
+    Bits::supported(0, "16b Guard Storage Tag Mask"),
 ];
 
-impl NvmNamespaceView {
-    fn fields(&self) -> Fields {
-        let data = &self.data;
-        let mut fields = Fields::default();
-        fields.hex("lbstm", data.lbstm.get());
-        fields.hex("pic", data.pic).bits(data.pic, PIC);
-        fields.dec("pifa", data.pifa);
-        fields.dec("npdgl", data.npdgl.get()).dec("nprg", data.nprg.get()).dec("npra", data.npra.get());
-        fields.dec("nors", data.nors.get()).dec("npdal", data.npdal.get()).dec("lbapss", data.lbapss.get());
-        fields.dec("tlbaag", data.tlbaag.get());
-        fields
-    }
-
-    /// Index, storage tag size, protection information format, whether it is in use.
-    fn formats(&self) -> impl Iterator<Item = (usize, u8, (u8, &'static str), bool)> {
-        (0..self.formats).map(|index| {
-            let guard = match self.data.protection_format(index) {
-                ProtectionFormat::Guard16 => (0, "16b guard"),
-                ProtectionFormat::Guard32 => (1, "32b guard"),
-                ProtectionFormat::Guard64 => (2, "64b guard"),
-                ProtectionFormat::Qualified => (3, "qualified"),
-            };
-            (index, self.data.storage_tag_bits(index), guard, index == self.in_use)
-        })
+const fn guard(format: ProtectionFormat) -> (u8, &'static str) {
+    match format {
+        ProtectionFormat::Guard16 => (0, "16b guard"),
+        ProtectionFormat::Guard32 => (1, "32b guard"),
+        ProtectionFormat::Guard64 => (2, "64b guard"),
+        ProtectionFormat::Qualified => (3, "qualified"),
     }
 }
 
@@ -105,129 +80,45 @@ fn qualified_format(data: &NvmNamespace, index: usize) -> u8 {
     data.elbaf.get(index).map_or(0, |elbaf| elbaf.to_bytes()[1] >> 1 & 0xf)
 }
 
-impl View for NvmNamespaceView {
-    fn text(&self, verbose: bool) -> String {
-        let mut text = format!("NVMe NVM Identify Namespace {}:\n", self.nsid);
-        text += &self.fields().to_text(NAME_WIDTH, verbose);
-        for (index, bits, (_, guard), in_use) in self.formats() {
-            let in_use = if in_use { " (in use)" } else { "" };
-            let _infallible = writeln!(text, "elbaf {index:2} : sts:{bits} pif:{guard}{in_use}");
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let format = |(index, bits, (pif, guard), in_use): (usize, u8, (u8, &str), bool)| {
-            Object::new()
-                .with("sts", bits)
-                .with("pif", pif)
-                .with("qpif", qualified_format(&self.data, index))
-                .with("guard", guard)
-                .with("in_use", u8::from(in_use))
-        };
-        Object::document("nvm-id-ns", 2)
-            .with("nsid", self.nsid.0)
-            .extend(self.fields().to_json())
-            .with("elbafs", self.formats().map(format).collect::<Vec<_>>())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
-
 /// Identify Namespace without regard to I/O command sets.
-pub(crate) struct IndependentView {
-    /// The namespace.
-    pub(crate) nsid: Nsid,
-    /// The data structure.
-    pub(crate) data: Box<IndependentNamespace>,
+pub(crate) fn independent_view(nsid: Nsid, data: Box<IndependentNamespace>) -> StructureView<IndependentNamespace> {
+    let title = format!("NVME Identify Command Set Independent Namespace {nsid}:\n");
+    StructureView::new(&INDEPENDENT, "cmdset-ind-id-ns", 1, title, data).with("nsid", nsid.0)
 }
+
+static INDEPENDENT: FieldTable<IndependentNamespace> = table! { LineFormat::wide(8), IndependentNamespace:
+    nsfeat.hex(), nmic.hex(), rescap.hex(), fpi.hex(), anagrpid, nsattr, nvmsetid, endgid,
+    nstat.explained(NSTAT), kpios, maxkt, rgrpid,
+};
 
 const NSTAT: &[Bits] = &[Bits::one(0, "Namespace is Ready", "Namespace is Not Ready")];
 
-impl IndependentView {
-    fn fields(&self) -> Fields {
-        let data = &self.data;
-        let mut fields = Fields::default();
-        fields.hex("nsfeat", data.nsfeat).hex("nmic", data.nmic).hex("rescap", data.rescap).hex("fpi", data.fpi);
-        fields.dec("anagrpid", data.anagrpid.get()).dec("nsattr", data.nsattr);
-        fields.dec("nvmsetid", data.nvmsetid.get()).dec("endgid", data.endgid.get());
-        fields.dec("nstat", data.nstat).bits(data.nstat, NSTAT);
-        fields.dec("kpios", data.kpios).dec("maxkt", data.maxkt.get()).dec("rgrpid", data.rgrpid.get());
-        fields
-    }
-}
-
-impl View for IndependentView {
-    fn text(&self, verbose: bool) -> String {
-        let fields = self.fields().to_text(NAME_WIDTH, verbose);
-        format!("NVME Identify Command Set Independent Namespace {}:\n{fields}", self.nsid)
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("cmdset-ind-id-ns", 1).with("nsid", self.nsid.0).extend(self.fields().to_json())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
-
 /// The Namespace Granularity List.
-pub(crate) struct GranularityView {
-    /// The list.
-    pub(crate) data: Box<NamespaceGranularityList>,
+pub(crate) fn granularity_view(data: Box<NamespaceGranularityList>) -> StructureView<NamespaceGranularityList> {
+    let whom = if data.per_format() { "each for the format of its index" } else { "for every format" };
+    let line =
+        |index, one: &&Granularity| format!("[{index:2}]: size {} bytes, capacity {} bytes\n", one.nszeg, one.ncapg);
+    let (list, lines) = numbered(data.descriptors().iter(), |one| GRANULARITY.json(one, false), line);
+    let title = format!("Identify Namespace Granularity List ({whom}):\n");
+    let view = StructureView::new(&GRANULARITIES, "id-ns-granularity", 1, title, data);
+    view.list("namespace-granularity-list", list, &lines)
 }
 
-impl View for GranularityView {
-    fn text(&self, _verbose: bool) -> String {
-        let whom = if self.data.per_format() { "each for the format of its index" } else { "for every format" };
-        let mut text = format!("Identify Namespace Granularity List ({whom}):\n");
-        for (index, one) in self.data.descriptors().iter().enumerate() {
-            let _infallible = writeln!(text, "[{index:2}]: size {} bytes, capacity {} bytes", one.nszeg, one.ncapg);
-        }
-        text
-    }
+static GRANULARITIES: FieldTable<NamespaceGranularityList> = table! { LineFormat::wide(0), NamespaceGranularityList:
+    nga as "attributes" .only_json(), nod as "num-descriptors" .only_json(),
+};
 
-    fn json(&self, _verbose: bool) -> Object {
-        let descriptor = |one: &Granularity| {
-            Object::new()
-                .with("namespace-size-granularity", one.nszeg.get())
-                .with("namespace-capacity-granularity", one.ncapg.get())
-        };
-        Object::document("id-ns-granularity", 1)
-            .with("attributes", self.data.nga.get())
-            .with("num-descriptors", self.data.nod)
-            .with("namespace-granularity-list", self.data.descriptors().iter().map(descriptor).collect::<Vec<_>>())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
+static GRANULARITY: FieldTable<Granularity> = table! { LineFormat::wide(0), Granularity:
+    nszeg as "namespace-size-granularity", ncapg as "namespace-capacity-granularity",
+};
 
 /// The Endurance Group List.
-pub(crate) struct EnduranceGroupsView {
-    /// The list.
-    pub(crate) data: Box<EnduranceGroupList>,
+pub(crate) fn endurance_groups_view(data: Box<EnduranceGroupList>) -> StructureView<EnduranceGroupList> {
+    let object = |group: &u16| Object::new().with("endgrp_id", *group);
+    let (list, lines) = numbered(data.iter(), object, |index, group| format!("[{index:4}]:{group:#x}\n"));
+    StructureView::new(&ENDURANCE_GROUPS, "list-endgrp", 1, "", data).list("endgrp_list", list, &lines)
 }
 
-impl View for EnduranceGroupsView {
-    fn text(&self, _verbose: bool) -> String {
-        let mut text = format!("num of endurance group ids: {}\n", self.data.num);
-        for (index, group) in self.data.iter().enumerate() {
-            let _infallible = writeln!(text, "[{index:4}]:{group:#x}");
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let groups = self.data.iter().map(|group| Object::new().with("endgrp_id", group)).collect::<Vec<_>>();
-        Object::document("list-endgrp", 1).with("num_endgrp_id", self.data.num.get()).with("endgrp_list", groups)
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
+static ENDURANCE_GROUPS: FieldTable<EnduranceGroupList> = table! { LineFormat::wide(0), EnduranceGroupList:
+    num as "num of endurance group ids" .key("num_endgrp_id"),
+};

@@ -1,110 +1,71 @@
 //! Views of lists of identifiers: `list-ns`, `list-ctrl`, `changed-ns-list-log`.
 
-use std::fmt::Write as _;
-
+use ebof_nvme::Nsid;
 use ebof_nvme::identify::{ControllerList, NamespaceList};
 use ebof_nvme::log::ChangedNamespaces;
-use zerocopy::IntoBytes as _;
 
 use super::View;
 use super::json::Object;
+use super::structure::{FieldTable, LineFormat, StructureView, numbered, table};
 use super::text::{device_key, hex};
 
-/// A namespace list.
-pub(crate) struct NamespaceListView {
-    /// The list, the first 1024.
-    pub(crate) data: Box<NamespaceList>,
+fn nsid_object(nsid: &Nsid) -> Object {
+    Object::new().with("nsid", nsid.0)
 }
 
-impl View for NamespaceListView {
-    fn text(&self, verbose: bool) -> String {
-        let mut text = "NVME Namespace List:\n".to_owned();
-        for (index, nsid) in self.data.iter().enumerate() {
-            let _infallible = if verbose {
-                writeln!(text, "Identifier {index:4}: NSID {}", hex(nsid.0))
-            } else {
-                writeln!(text, "[{index:4}]:{}", hex(nsid.0))
-            };
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let nsids = self.data.iter().map(|nsid| Object::new().with("nsid", nsid.0)).collect::<Vec<_>>();
-        Object::document("list-ns", 1).with("nsid_list", nsids)
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
+fn nsid_line(index: usize, nsid: &Nsid) -> String {
+    format!("[{index:4}]:{}\n", hex(nsid.0))
 }
+
+/// A namespace list, the first 1024.
+pub(crate) fn namespace_list_view(data: Box<NamespaceList>) -> StructureView<NamespaceList> {
+    let (list, plain) = numbered(data.iter(), nsid_object, nsid_line);
+    let verbose = |index, nsid: &Nsid| format!("Identifier {index:4}: NSID {}\n", hex(nsid.0));
+    let (_, verbose) = numbered(data.iter(), nsid_object, verbose);
+    let view = StructureView::new(&NAMESPACES, "list-ns", 1, "NVME Namespace List:\n", data);
+    view.key("nsid_list", list).lines(&plain, &verbose)
+}
+
+static NAMESPACES: FieldTable<NamespaceList> = FieldTable::new(LineFormat::wide(0), &[]);
 
 /// A controller list.
-pub(crate) struct ControllerListView {
-    /// The list.
-    pub(crate) data: Box<ControllerList>,
+pub(crate) fn controller_list_view(data: Box<ControllerList>) -> StructureView<ControllerList> {
+    let (list, lines) = numbered(
+        data.iter(),
+        |id| Object::new().with("ctrl_id", id.0),
+        |index, id| format!("[{index:4}]:{}\n", hex(id.0)),
+    );
+    StructureView::new(&CONTROLLERS, "list-ctrl", 1, "", data).list("ctrl_list", list, &lines)
 }
 
-impl View for ControllerListView {
-    fn text(&self, _verbose: bool) -> String {
-        let mut text = format!("num of ctrls present: {}\n", self.data.num);
-        for (index, id) in self.data.iter().enumerate() {
-            let _infallible = writeln!(text, "[{index:4}]:{}", hex(id.0));
-        }
-        text
-    }
+static CONTROLLERS: FieldTable<ControllerList> = table! { LineFormat::wide(0), ControllerList:
+    num as "num of ctrls present" .key("num_ctrl"),
+};
 
-    fn json(&self, _verbose: bool) -> Object {
-        let ids = self.data.iter().map(|id| Object::new().with("ctrl_id", id.0)).collect::<Vec<_>>();
-        Object::document("list-ctrl", 1).with("num_ctrl", self.data.num.get()).with("ctrl_list", ids)
+/// The Changed Namespace List log, or that of allocated namespaces: `verb` says which.
+pub(crate) fn changed_view(
+    verb: &'static str,
+    device: &str,
+    data: Box<ChangedNamespaces>,
+) -> StructureView<ChangedNamespaces> {
+    let (list, mut lines) = numbered(data.iter(), nsid_object, nsid_line);
+    if data.is_overflowed() {
+        lines = format!("more than {} ns changed\n", ChangedNamespaces::ENTRIES_MAX);
+    } else if lines.is_empty() {
+        lines = "no ns changed\n".to_owned();
     }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
+    let allocated = verb == "changed-alloc-ns-list-log";
+    let title = format!("Changed {} Namespace List Log", if allocated { "Allocated" } else { "Attached" });
+    let device = device_key(device);
+    let named = data.iter().enumerate();
+    let named =
+        named.fold(Object::new(), |object, (index, nsid)| object.with(format!("[{:4}]", index + 1), hex(nsid.0)));
+    let overflow = data.is_overflowed();
+    let view = StructureView::new(&CHANGED, verb, 1, "", data).with("overflow", overflow);
+    view.list("changed_ns_list", list, &lines).key(title, device).key(device, named)
 }
 
-/// The Changed Namespace List log, or that of allocated namespaces.
-pub(crate) struct ChangedView {
-    /// The verb that shows it.
-    pub(crate) verb: &'static str,
-    /// The device's name.
-    pub(crate) device: String,
-    /// The log page.
-    pub(crate) data: Box<ChangedNamespaces>,
-}
-
-impl View for ChangedView {
-    fn text(&self, _verbose: bool) -> String {
-        if self.data.is_overflowed() {
-            return format!("more than {} ns changed\n", ChangedNamespaces::ENTRIES_MAX);
-        }
-        let mut text = String::new();
-        for (index, nsid) in self.data.iter().enumerate() {
-            let _infallible = writeln!(text, "[{index:4}]:{}", hex(nsid.0));
-        }
-        if text.is_empty() { "no ns changed\n".to_owned() } else { text }
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let nsids = self.data.iter().map(|nsid| Object::new().with("nsid", nsid.0)).collect::<Vec<_>>();
-        let allocated = self.verb == "changed-alloc-ns-list-log";
-        let title = format!("Changed {} Namespace List Log", if allocated { "Allocated" } else { "Attached" });
-        let device = device_key(&self.device);
-        let entries = self.data.iter().enumerate();
-        let entries =
-            entries.fold(Object::new(), |object, (index, nsid)| object.with(format!("[{:4}]", index + 1), hex(nsid.0)));
-        Object::document(self.verb, 1)
-            .with("overflow", self.data.is_overflowed())
-            .with("changed_ns_list", nsids)
-            .with(title, device)
-            .with(device, entries)
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
+static CHANGED: FieldTable<ChangedNamespaces> = FieldTable::new(LineFormat::wide(0), &[]);
 
 /// `get-ns-id`.
 pub(crate) struct NsIdView {

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
-use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
+use ebof_nvme::property::{Version, offset};
+use zerocopy::little_endian::U64;
 
 use super::View;
 use super::json::Object;
+use super::structure::{FieldTable, LineFormat, Row};
 use super::text::hex;
 
 /// A property that a controller over a message-based transport has: offset, symbol, bytes, name.
@@ -30,10 +32,7 @@ impl View for RegistersView {
         for (symbol, value) in &self.values {
             let _infallible = writeln!(text, "{symbol:<8}: {}", hex(*value));
             if verbose {
-                for (name, meaning) in explain(symbol, *value) {
-                    let _infallible = writeln!(text, "\t{name:<58}: {meaning}");
-                }
-                text.push('\n');
+                let _infallible = writeln!(text, "{}", table(symbol).text(&U64::new(*value), true));
             }
         }
         text
@@ -46,10 +45,8 @@ impl View for RegistersView {
             if !verbose {
                 return object.with(key, value);
             }
-            let explained = explain(symbol, value).into_iter();
-            let explained = explained
-                .fold(Object::new().with("value", value), |object, (name, meaning)| object.with(name, meaning));
-            object.with(key, explained)
+            let explained = table(symbol).json(&U64::new(value), true);
+            object.with(key, Object::new().with("value", value).extend(explained))
         })
     }
 }
@@ -82,10 +79,8 @@ impl View for PropertyView {
         let (symbol, name) = self.known().unwrap_or(("", "Unknown"));
         let word = if self.verb == "get-property" { "property" } else { self.verb };
         let mut text = format!("{word}: {:#04x} ({name}), value: {:x}\n", self.offset, self.value);
-        if verbose && !symbol.is_empty() {
-            for (name, meaning) in explain(symbol, self.value) {
-                let _infallible = writeln!(text, "\t{name:<58}: {meaning}");
-            }
+        if verbose {
+            text += &table(symbol).text(&U64::new(self.value), true);
         }
         text
     }
@@ -119,8 +114,8 @@ impl View for ReadRegistersView {
         let mut text = String::new();
         for &(offset, symbol, value) in &self.values {
             let _infallible = writeln!(text, "register: {offset:#04x} ({symbol}), value: {value:#x}");
-            for (name, meaning) in explain(symbol, value).into_iter().filter(|_| verbose) {
-                let _infallible = writeln!(text, "\t{name:<58}: {meaning}");
+            if verbose {
+                text += &table(symbol).text(&U64::new(value), true);
             }
         }
         text
@@ -129,98 +124,116 @@ impl View for ReadRegistersView {
     fn json(&self, verbose: bool) -> Object {
         self.values.iter().fold(Object::document("get-reg", 1), |object, &(offset, symbol, value)| {
             let named = Object::new().with("name", symbol).with("value", value);
-            let fields = explain(symbol, value).into_iter().filter(|_| verbose);
-            let named = fields.fold(named, |object, (name, meaning)| object.with(name, meaning));
+            let fields = if verbose { table(symbol).json(&U64::new(value), true) } else { Object::new() };
+            let named = named.extend(fields);
             object.with(format!("register: {offset:#04x}"), vec![named])
         })
     }
 }
 
-/// The fields of a property as text.
-fn explain(symbol: &str, value: u64) -> Vec<(&'static str, String)> {
-    let low = u32::try_from(value & 0xffff_ffff).unwrap_or_default();
+/// The fields of a property.
+fn table(symbol: &str) -> &'static FieldTable<U64> {
     match symbol {
-        "cap" => explain_cap(Cap(value)),
-        "version" | "vs" => vec![("NVMe specification", Version(low).to_string())],
-        "cc" => explain_cc(Cc(low)),
-        "csts" => explain_csts(Csts(low)),
-        "nssr" => vec![("NVM Subsystem Reset Control (NSSRC)", low.to_string())],
-        "crto" => {
-            let media = low & 0xffff;
-            let independent = low >> 16;
-            vec![
-                ("Controller Ready Independent of Media Timeout (CRIMT)", format!("{} ms", independent * 500)),
-                ("Controller Ready With Media Timeout (CRWMT)", format!("{} ms", media * 500)),
-            ]
-        }
-        _ => Vec::new(),
+        "cap" => &CAP,
+        "version" | "vs" => &VERSION,
+        "cc" => &CC,
+        "csts" => &CSTS,
+        "nssr" => &NSSR,
+        "crto" => &CRTO,
+        _ => &UNKNOWN,
     }
 }
 
-fn yes(set: bool) -> String {
-    if set { "Yes" } else { "No" }.to_owned()
+/// A field of a property by its highest and its lowest bit.
+const fn field(name: &'static str, high: u8, low: u8) -> Row<U64> {
+    Row::at(name, 0, 8).bits(high, low).text_in_json()
 }
 
-fn explain_cap(cap: Cap) -> Vec<(&'static str, String)> {
-    let bit = |bit: u32| cap.0 >> bit & 1 != 0;
-    let supported = |set: bool| if set { "Supported" } else { "Not Supported" }.to_owned();
-    vec![
-        ("Controller Ready With Media Support (CRWMS)", supported(bit(59))),
-        ("Controller Ready Independent of Media Support (CRIMS)", supported(bit(60))),
-        ("Memory Page Size Maximum (MPSMAX)", format!("{} bytes", 4096_u64 << (cap.0 >> 52 & 0xf))),
-        ("Memory Page Size Minimum (MPSMIN)", format!("{} bytes", cap.page_min_bytes())),
-        ("Command Sets Supported: NVM command set", supported(bit(37))),
-        ("Command Sets Supported: one or more I/O Command Sets", supported(bit(43))),
-        ("NVM Subsystem Reset Supported (NSSRS)", yes(bit(36))),
-        ("Timeout (TO)", format!("{} ms", cap.timeout_ms())),
-        ("Weighted Round Robin with Urgent Priority Class (AMS)", supported(bit(17))),
-        ("Contiguous Queues Required (CQR)", yes(bit(16))),
-        ("Maximum Queue Entries Supported (MQES)", cap.mqes().to_string()),
-    ]
+const LINE: LineFormat = LineFormat { before: "\t", width: 58, between: ": " };
+const SUPPORTED: &[&str] = &["Not Supported", "Supported"];
+const YES: &[&str] = &["No", "Yes"];
+
+static UNKNOWN: FieldTable<U64> = FieldTable::new(LINE, &[]);
+
+static CAP: FieldTable<U64> = FieldTable::new(
+    LINE,
+    &[
+        field("Controller Ready With Media Support (CRWMS)", 59, 59).words(SUPPORTED),
+        field("Controller Ready Independent of Media Support (CRIMS)", 60, 60).words(SUPPORTED),
+        field("Memory Page Size Maximum (MPSMAX)", 55, 52).scaled(|power| 4096 << power).unit(" bytes"),
+        field("Memory Page Size Minimum (MPSMIN)", 51, 48).scaled(|power| 4096 << power).unit(" bytes"),
+        field("Command Sets Supported: NVM command set", 37, 37).words(SUPPORTED),
+        field("Command Sets Supported: one or more I/O Command Sets", 43, 43).words(SUPPORTED),
+        field("NVM Subsystem Reset Supported (NSSRS)", 36, 36).words(YES),
+        field("Timeout (TO)", 31, 24).scaled(|units| units * 500).unit(" ms"),
+        field("Weighted Round Robin with Urgent Priority Class (AMS)", 17, 17).words(SUPPORTED),
+        field("Contiguous Queues Required (CQR)", 16, 16).words(YES),
+        field("Maximum Queue Entries Supported (MQES)", 15, 0).scaled(|last| last + 1),
+    ],
+);
+
+static VERSION: FieldTable<U64> = FieldTable::new(LINE, &[field("NVMe specification", 31, 0).shown(version)]);
+
+fn version(value: &U64) -> String {
+    Version(u32::try_from(value.get() & 0xffff_ffff).unwrap_or_default()).to_string()
 }
 
-fn explain_cc(cc: Cc) -> Vec<(&'static str, String)> {
-    let arbitration = match cc.arbitration() {
-        0 => "Round Robin",
-        1 => "Weighted Round Robin with Urgent Priority Class",
-        7 => "Vendor Specific",
-        _ => "Reserved",
-    };
-    let command_set = match cc.command_set() {
-        0 => "NVM Command Set",
-        6 => "All supported I/O Command Sets",
-        7 => "Admin Command Set only",
-        _ => "Reserved",
-    };
-    let shutdown = match cc.shutdown() {
-        0 => "No notification; no effect",
-        1 => "Normal shutdown notification",
-        2 => "Abrupt shutdown notification",
-        _ => "Reserved",
-    };
-    vec![
-        ("I/O Completion Queue Entry Size (IOCQES)", format!("{} bytes", 1_u32 << cc.iocqes())),
-        ("I/O Submission Queue Entry Size (IOSQES)", format!("{} bytes", 1_u32 << cc.iosqes())),
-        ("Shutdown Notification (SHN)", shutdown.to_owned()),
-        ("Arbitration Mechanism Selected (AMS)", arbitration.to_owned()),
-        ("Memory Page Size (MPS)", format!("{} bytes", 4096_u64 << cc.page_shift())),
-        ("I/O Command Set Selected (CSS)", command_set.to_owned()),
-        ("Enable (EN)", yes(cc.enabled())),
-    ]
-}
+static CC: FieldTable<U64> = FieldTable::new(
+    LINE,
+    &[
+        field("I/O Completion Queue Entry Size (IOCQES)", 23, 20).scaled(|power| 1 << power).unit(" bytes"),
+        field("I/O Submission Queue Entry Size (IOSQES)", 19, 16).scaled(|power| 1 << power).unit(" bytes"),
+        field("Shutdown Notification (SHN)", 15, 14).words(&[
+            "No notification; no effect",
+            "Normal shutdown notification",
+            "Abrupt shutdown notification",
+        ]),
+        field("Arbitration Mechanism Selected (AMS)", 13, 11).words(&[
+            "Round Robin",
+            "Weighted Round Robin with Urgent Priority Class",
+            "Reserved",
+            "Reserved",
+            "Reserved",
+            "Reserved",
+            "Reserved",
+            "Vendor Specific",
+        ]),
+        field("Memory Page Size (MPS)", 10, 7).scaled(|power| 4096 << power).unit(" bytes"),
+        field("I/O Command Set Selected (CSS)", 6, 4).words(&[
+            "NVM Command Set",
+            "Reserved",
+            "Reserved",
+            "Reserved",
+            "Reserved",
+            "Reserved",
+            "All supported I/O Command Sets",
+            "Admin Command Set only",
+        ]),
+        field("Enable (EN)", 0, 0).words(YES),
+    ],
+);
 
-fn explain_csts(csts: Csts) -> Vec<(&'static str, String)> {
-    let shutdown = match csts.0 >> 2 & 3 {
-        0 => "Normal operation (no shutdown has been requested)",
-        1 => "Shutdown processing occurring",
-        2 => "Shutdown processing complete",
-        _ => "Reserved",
-    };
-    vec![
-        ("Processing Paused (PP)", yes(csts.0 >> 5 & 1 != 0)),
-        ("NVM Subsystem Reset Occurred (NSSRO)", yes(csts.0 & Csts::SUBSYSTEM_RESET != 0)),
-        ("Shutdown Status (SHST)", shutdown.to_owned()),
-        ("Controller Fatal Status (CFS)", if csts.fatal() { "True" } else { "False" }.to_owned()),
-        ("Ready (RDY)", yes(csts.ready())),
-    ]
-}
+static CSTS: FieldTable<U64> = FieldTable::new(
+    LINE,
+    &[
+        field("Processing Paused (PP)", 5, 5).words(YES),
+        field("NVM Subsystem Reset Occurred (NSSRO)", 4, 4).words(YES),
+        field("Shutdown Status (SHST)", 3, 2).words(&[
+            "Normal operation (no shutdown has been requested)",
+            "Shutdown processing occurring",
+            "Shutdown processing complete",
+        ]),
+        field("Controller Fatal Status (CFS)", 1, 1).words(&["False", "True"]),
+        field("Ready (RDY)", 0, 0).words(YES),
+    ],
+);
+
+static NSSR: FieldTable<U64> = FieldTable::new(LINE, &[field("NVM Subsystem Reset Control (NSSRC)", 31, 0)]);
+
+static CRTO: FieldTable<U64> = FieldTable::new(
+    LINE,
+    &[
+        field("Controller Ready Independent of Media Timeout (CRIMT)", 31, 16).scaled(|units| units * 500).unit(" ms"),
+        field("Controller Ready With Media Timeout (CRWMT)", 15, 0).scaled(|units| units * 500).unit(" ms"),
+    ],
+);

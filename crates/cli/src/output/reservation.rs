@@ -1,14 +1,12 @@
 //! Views about reservations: `resv-report`, `resv-notif-log`.
 
-use std::fmt::Write as _;
-
 use ebof_nvme::Nsid;
 use ebof_nvme::log::{ReservationEvent, ReservationNotification};
-use ebof_nvme::reservation::{ReportedRegistrant, ReservationType, read_report};
-use zerocopy::IntoBytes as _;
+use ebof_nvme::reservation::{ReportedRegistrant, ReservationStatus, ReservationType, read_report};
 
 use super::View;
 use super::json::Object;
+use super::structure::{FieldTable, LineFormat, StructureView, numbered, table};
 use super::text::digits;
 
 /// The result of Reservation Report.
@@ -21,55 +19,55 @@ pub(crate) struct ReportView {
     pub(crate) extended: bool,
 }
 
+static STATUS: FieldTable<ReservationStatus> = table! { LineFormat::wide(10), ReservationStatus:
+    r#gen, rtype.beside(kind), regstrnt, ptpls,
+};
+
+fn kind(status: &ReservationStatus) -> Option<String> {
+    let name = ReservationType::decode(status.rtype).map_or("none", ReservationType::name);
+    Some(format!("({name})"))
+}
+
+fn registrant_object(one: &&ReportedRegistrant) -> Object {
+    Object::new()
+        .with("cntlid", one.controller.0)
+        .with("rcsts", u8::from(one.holder))
+        .with("rkey", one.key)
+        .with("hostid", digits(&one.host_id))
+}
+
+fn registrant_lines(index: usize, one: &&ReportedRegistrant) -> String {
+    format!(
+        "registrantext[{index}] :\n  cntlid     : {:x}\n  rcsts      : {:x}\n  rkey       : {:x}\n  hostid     : {}\n",
+        one.controller.0,
+        u8::from(one.holder),
+        one.key,
+        digits(&one.host_id)
+    )
+}
+
 impl View for ReportView {
     fn text(&self, verbose: bool) -> String {
-        let mut text = "\nNVME Reservation status:\n\n".to_owned();
+        let text = "\nNVME Reservation status:\n\n";
         let Some((status, registrants)) = read_report(&self.data, self.extended) else {
-            return text + "too few bytes were read: leave --numd away\n";
+            return format!("{text}too few bytes were read: leave --numd away\n");
         };
-        let _infallible = writeln!(text, "gen       : {}", status.r#gen);
-        let kind = ReservationType::decode(status.rtype).map_or("none", ReservationType::name);
-        let kind = if verbose { format!(" ({kind})") } else { String::new() };
-        let _infallible = writeln!(text, "rtype     : {}{kind}", status.rtype);
-        let _infallible = writeln!(text, "regstrnt  : {}", status.regstrnt);
-        let _infallible = writeln!(text, "ptpls     : {}", status.ptpls);
-        for (index, one) in registrants.iter().enumerate() {
-            let _infallible = write!(
-                text,
-                "registrantext[{index}] :\n  cntlid     : {:x}\n  rcsts      : {:x}\n  rkey       : {:x}\n  hostid     : {}\n",
-                one.controller.0,
-                u8::from(one.holder),
-                one.key,
-                digits(&one.host_id)
-            );
-        }
-        text + "\n"
+        let (_, lines) = numbered(registrants.iter(), registrant_object, registrant_lines);
+        format!("{text}{}{lines}\n", STATUS.text(&status, verbose))
     }
 
-    fn json(&self, _verbose: bool) -> Object {
+    fn json(&self, verbose: bool) -> Object {
         let object = Object::document("resv-report", 1).with("nsid", self.nsid.0);
         let Some((status, registrants)) = read_report(&self.data, self.extended) else {
             return object.with("registrantext", Vec::<Object>::new());
         };
-        let registrant = |one: &ReportedRegistrant| {
-            Object::new()
-                .with("cntlid", one.controller.0)
-                .with("rcsts", u8::from(one.holder))
-                .with("rkey", one.key)
-                .with("hostid", digits(&one.host_id))
-        };
+        let (registrants, _) = numbered(registrants.iter(), registrant_object, registrant_lines);
         object
-            .with("gen", status.r#gen.get())
-            .with("rtype", status.rtype)
-            .with("regstrnt", status.regstrnt.get())
-            .with("ptpls", status.ptpls)
-            .with("registrantext", registrants.iter().map(registrant).collect::<Vec<_>>())
+            .extend(STATUS.json(&status, verbose))
+            .with("registrantext", registrants.clone())
             // nvme-cli has the words of NVMe 1.
             .with("regctl", status.regstrnt.get())
-            .with(
-                if self.extended { "regctlext" } else { "regctls" },
-                registrants.iter().map(registrant).collect::<Vec<_>>(),
-            )
+            .with(if self.extended { "regctlext" } else { "regctls" }, registrants)
     }
 
     fn binary(&self) -> Option<&[u8]> {
@@ -78,42 +76,24 @@ impl View for ReportView {
 }
 
 /// The Reservation Notification log page.
-pub(crate) struct NotificationView {
-    /// The device's name.
-    pub(crate) device: String,
-    /// The log page.
-    pub(crate) data: Box<ReservationNotification>,
+pub(crate) fn notification_view(
+    device: &str,
+    data: Box<ReservationNotification>,
+) -> StructureView<ReservationNotification> {
+    let title = format!("Reservation Notif Log for device: {device}\n");
+    StructureView::new(&NOTIFICATION, "resv-notif-log", 1, title, data)
 }
 
-impl View for NotificationView {
-    fn text(&self, _verbose: bool) -> String {
-        let data = &self.data;
-        let kind = data.kind().map_or(if data.rnlpt == 0 { "empty" } else { "unknown" }, ReservationEvent::name);
-        format!(
-            "Reservation Notif Log for device: {}\n\
-             Log Page Count              : {:x}\n\
-             Resv Notif Log Page Type    : {} ({kind})\n\
-             Num of Available Log Pages  : {}\n\
-             Namespace ID                : {:x}\n",
-            self.device,
-            data.lpc.get(),
-            data.rnlpt,
-            data.nalp,
-            data.nsid.get()
-        )
-    }
+static NOTIFICATION: FieldTable<ReservationNotification> = table! { LineFormat::wide(28), ReservationNotification:
+    lpc as "Log Page Count" .key("count").written(|number| format!("{number:x}")),
+    rnlpt as "Resv Notif Log Page Type" .key("rn_log_type").shown(event).number(),
+    rnlpt as "event" .only_json().json(|data, _| data.kind().map(ReservationEvent::name).into()),
+    nalp as "Num of Available Log Pages" .key("num_logs"),
+    nsid as "Namespace ID" .key("NSID").written(|number| format!("{number:x}")),
+    nsid.only_json(),
+};
 
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("resv-notif-log", 1)
-            .with("count", self.data.lpc.get())
-            .with("rn_log_type", self.data.rnlpt)
-            .with("event", self.data.kind().map(ReservationEvent::name))
-            .with("num_logs", self.data.nalp)
-            .with("NSID", self.data.nsid.get())
-            .with("nsid", self.data.nsid.get())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
+fn event(data: &ReservationNotification) -> String {
+    let name = data.kind().map_or(if data.rnlpt == 0 { "empty" } else { "unknown" }, ReservationEvent::name);
+    format!("{} ({name})", data.rnlpt)
 }

@@ -1,104 +1,71 @@
 //! The view of the Device Self-test log (`self-test-log`).
 
-use std::fmt::Write as _;
-
 use ebof_nvme::log::{SelfTestEntry, SelfTestLog, SelfTestResult};
-use zerocopy::IntoBytes as _;
 
-use super::View;
-use super::json::Object;
+use super::structure::{FieldTable, LineFormat, StructureView, table};
 use super::text::hex;
 
-/// The Device Self-test log.
-pub(crate) struct SelfTestView {
-    /// The device's name.
-    pub(crate) device: String,
-    /// The log page.
-    pub(crate) data: Box<SelfTestLog>,
-    /// The number of results that are shown.
-    pub(crate) results: usize,
-}
-
-impl View for SelfTestView {
-    fn text(&self, verbose: bool) -> String {
-        let mut text = format!("Device Self Test Log for NVME device:{}\n", self.device);
-        let _infallible = writeln!(text, "Current operation  : {}", hex(self.data.cdsto));
-        let _infallible = writeln!(text, "Current Completion : {}%", self.data.cdstc & 0x7f);
-        for (index, entry) in self.entries().enumerate() {
-            let _infallible = writeln!(text, "Self Test Result[{index}]:");
-            text += &entry_text(entry, verbose);
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("self-test-log", 1)
-            .with("Current Device Self-Test Operation", self.data.cdsto)
-            .with("Current Device Self-Test Completion", self.data.cdstc)
-            .with("List of Valid Reports", self.entries().map(entry_json).collect::<Vec<_>>())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
-
-impl SelfTestView {
-    fn entries(&self) -> impl Iterator<Item = &SelfTestEntry> {
-        self.data.results.iter().take(self.results)
-    }
-}
-
-fn entry_text(entry: &SelfTestEntry, verbose: bool) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String, words: Option<&str>| {
-        let words = words.filter(|_| verbose).map(|words| format!(" {words}")).unwrap_or_default();
-        let _infallible = writeln!(text, "  {name:<28} : {value}{words}");
+/// The Device Self-test log, of which the first `results` are shown.
+pub(crate) fn self_test_view(device: &str, data: Box<SelfTestLog>, results: usize) -> StructureView<SelfTestLog> {
+    let entries = || data.results.iter().take(results);
+    let lines = |verbose| -> String {
+        let text = |(index, entry)| format!("Self Test Result[{index}]:\n{}", RESULT.text(entry, verbose));
+        entries().enumerate().map(text).collect()
     };
-    let result = entry.result();
-    line("Operation Result", hex(result.0), result.name());
-    if result == SelfTestResult::UNUSED {
-        return text;
-    }
-    line("Self Test Code", format!("{:x}", entry.code().0), entry.code().name());
-    if result == SelfTestResult::FAILED_SEGMENT {
-        line("Segment Number", hex(entry.snum), None);
-    }
-    line("Valid Diagnostic Information", hex(entry.vdinfo), None);
-    line("Power on hours (POH)", hex(entry.poh.get()), None);
-    if let Some(nsid) = entry.failing_nsid() {
-        line("Namespace Identifier", hex(nsid.0), None);
-    }
-    if let Some(lba) = entry.failing_lba() {
-        line("Failing LBA", hex(lba), None);
-    }
-    if let Some(status) = entry.failing_status() {
-        line("Status Code Type", hex(status.code_type()), None);
-        line("Status Code", hex(status.code()), status.name());
-    }
-    let [low, high] = entry.vs;
-    line("Vendor Specific", format!("{} {}", hex(low), hex(high)), None);
-    text
+    let (plain, verbose) = (lines(false), lines(true));
+    let list: Vec<_> = entries().map(|entry| RESULT.json(entry, false)).collect();
+    let title = format!("Device Self Test Log for NVME device:{device}\n");
+    let view = StructureView::new(&SELF_TEST, "self-test-log", 1, title, data);
+    view.key("List of Valid Reports", list).lines(&plain, &verbose)
 }
 
-fn entry_json(entry: &SelfTestEntry) -> Object {
-    let mut object = Object::new().with("Self test result", entry.result().0);
-    if entry.result() == SelfTestResult::UNUSED {
-        return object;
-    }
-    object.push("Self test code", entry.code().0);
-    object.push("Segment number", entry.snum);
-    object.push("Valid Diagnostic Information", entry.vdinfo);
-    object.push("Power on hours", entry.poh.get());
-    if let Some(nsid) = entry.failing_nsid() {
-        object.push("Namespace Identifier", nsid.0);
-    }
-    if let Some(lba) = entry.failing_lba() {
-        object.push("Failing LBA", lba);
-    }
-    if let Some(status) = entry.failing_status() {
-        object.push("Status Code Type", status.code_type());
-        object.push("Status Code", status.code());
-    }
-    object.with("Vendor Specific", u16::from_le_bytes(entry.vs))
+static SELF_TEST: FieldTable<SelfTestLog> = table! { LineFormat::wide(19), SelfTestLog:
+    cdsto as "Current operation" .key("Current Device Self-Test Operation").hex(),
+    cdstc as "Current Completion" .only_text().bits(6, 0).unit("%"),
+    cdstc as "Current Device Self-Test Completion" .only_json(),
+};
+
+const RESULT_LINE: LineFormat = LineFormat { before: "  ", width: 28, between: " : " };
+
+static RESULT: FieldTable<SelfTestEntry> = table! { RESULT_LINE, SelfTestEntry:
+    dsts as "Operation Result"
+        .key("Self test result")
+        .bits(3, 0)
+        .hex()
+        .beside(|entry| entry.result().name().map(str::to_owned)),
+    dsts as "Self Test Code"
+        .only_if(is_used)
+        .key("Self test code")
+        .bits(7, 4)
+        .shown(|entry| format!("{:x}", entry.code().0))
+        .number()
+        .beside(|entry| entry.code().name().map(str::to_owned)),
+    snum as "Segment Number"
+        .only_text()
+        .hex()
+        .only_if(|entry| entry.result() == SelfTestResult::FAILED_SEGMENT),
+    snum as "Segment number" .only_if(is_used).only_json(),
+    vdinfo as "Valid Diagnostic Information" .only_if(is_used).hex(),
+    poh as "Power on hours (POH)" .only_if(is_used).key("Power on hours").hex(),
+    nsid as "Namespace Identifier" .hex().only_if(|entry| is_used(entry) && entry.failing_nsid().is_some()),
+    flba as "Failing LBA" .hex().only_if(|entry| is_used(entry) && entry.failing_lba().is_some()),
+    stype as "Status Code Type" .bits(2, 0).hex().only_if(has_status),
+    scode as "Status Code"
+        .hex()
+        .only_if(has_status)
+        .beside(|entry| Some(entry.failing_status()?.name()?.to_owned())),
+    vs as "Vendor Specific" .only_if(is_used).shown(vendor_specific).number(),
+};
+
+fn is_used(entry: &SelfTestEntry) -> bool {
+    entry.result() != SelfTestResult::UNUSED
+}
+
+fn has_status(entry: &SelfTestEntry) -> bool {
+    is_used(entry) && entry.failing_status().is_some()
+}
+
+fn vendor_specific(entry: &SelfTestEntry) -> String {
+    let [low, high] = entry.vs;
+    format!("{} {}", hex(low), hex(high))
 }

@@ -26,30 +26,30 @@ use ebof_testkit::hex;
 use zerocopy::{FromBytes, IntoBytes as _};
 
 use super::attached::{ConnectView, Connected, DevicesView, Ranking, SubsystemsView, TopologyView};
-use super::command_sets::{CommandSetsView, UuidList, UuidsView};
+use super::command_sets::{UuidList, command_sets_view, uuids_view};
 use super::connections::{ConnectAllView, DisconnectView};
-use super::controller::ControllerView;
+use super::controller::controller_view;
 use super::directive::DirectiveView;
 use super::discovery::DiscoveryView;
 use super::done::Done;
 use super::effects::{EffectsView, FeatureEffectsView, SupportedView};
-use super::endurance::EnduranceView;
+use super::endurance::endurance_view;
 use super::features::{FeatureSetView, FeatureView};
-use super::functions::{PrimaryView, SecondaryView, VirtualizedView};
-use super::health::{ErrorLogView, FirmwareView, SmartView};
+use super::functions::{VirtualizedView, primary_view, secondary_view};
+use super::health::{ErrorLogView, FirmwareView, smart_view};
 use super::identify_more::{
-    EnduranceGroupsView, GranularityView, IndependentView, NvmControllerView, NvmNamespaceView,
+    endurance_groups_view, granularity_view, independent_view, nvm_controller_view, nvm_namespace_view,
 };
 use super::lba_status::LbaStatusView;
-use super::lists::{ChangedView, ControllerListView, NamespaceListView};
+use super::lists::{changed_view, controller_list_view, namespace_list_view};
 use super::managed::Managed;
-use super::namespace::{DescriptorsView, NamespaceView};
+use super::namespace::{DescriptorsView, namespace_view};
 use super::persistent::PersistentView;
 use super::raw::{LogView, SecurityView};
 use super::registers::RegistersView;
-use super::reservation::{NotificationView, ReportView};
-use super::sanitize::SanitizeView;
-use super::self_test::SelfTestView;
+use super::reservation::{ReportView, notification_view};
+use super::sanitize::sanitize_view;
+use super::self_test::self_test_view;
 use super::{ListView, View};
 
 macro_rules! bytes {
@@ -89,11 +89,11 @@ macro_rules! assert_view {
 #[test]
 fn identify() {
     let data = read::<IdentifyController>(&bytes!("identify_controller.hex"));
-    assert_view!("id-ctrl", ControllerView { data, vendor_specific: false });
+    assert_view!("id-ctrl", controller_view(data, false));
     let data = read::<IdentifyController>(&bytes!("identify_controller_every_field.hex"));
-    assert_view!("id-ctrl-every-field", ControllerView { data, vendor_specific: true });
+    assert_view!("id-ctrl-every-field", controller_view(data, true));
     let data = read::<IdentifyNamespace>(&bytes!("identify_namespace.hex"));
-    assert_view!("id-ns", NamespaceView { nsid: Nsid(1), data, vendor_specific: false });
+    assert_view!("id-ns", namespace_view(Nsid(1), data, false));
     let mut data = Box::new([0; 4096]);
     let descriptors = bytes!("namespace_descriptors.hex");
     data[..descriptors.len()].copy_from_slice(&descriptors);
@@ -103,15 +103,15 @@ fn identify() {
 #[test]
 fn smaller_identify_structures() {
     let data = Box::new(NvmController { vsl: 8, wzsl: 5, dmrsl: 65_536.into(), ..NvmController::default() });
-    assert_view!("nvm-id-ctrl", NvmControllerView { data });
+    assert_view!("nvm-id-ctrl", nvm_controller_view(data));
     let data = read::<NvmNamespace>(&bytes!("nvm_command_set.hex"));
-    assert_view!("nvm-id-ns", NvmNamespaceView { nsid: Nsid(1), data, formats: 3, in_use: 1 });
+    assert_view!("nvm-id-ns", nvm_namespace_view(Nsid(1), data, 3, 1));
     let data = read::<IndependentNamespace>(&bytes!("independent_namespace.hex"));
-    assert_view!("cmdset-ind-id-ns", IndependentView { nsid: Nsid(1), data });
+    assert_view!("cmdset-ind-id-ns", independent_view(Nsid(1), data));
     let data = Box::new(NamespaceGranularityList::of_all_formats(1 << 20));
-    assert_view!("id-ns-granularity", GranularityView { data });
+    assert_view!("id-ns-granularity", granularity_view(data));
     let data = Box::new(EnduranceGroupList::starting_at(0, [1, 16]));
-    assert_view!("list-endgrp", EnduranceGroupsView { data });
+    assert_view!("list-endgrp", endurance_groups_view(data));
 }
 
 #[test]
@@ -120,47 +120,34 @@ fn functions() {
         [(1, Function { queues: 9, interrupts: 8, online: true, ..Function::default() }), (2, Function::default())]
             .into();
     let data = Box::new(function::primary_capabilities(&Primary { queues: 3, ..Primary::default() }, &functions));
-    assert_view!("primary-ctrl-caps", PrimaryView { data });
+    assert_view!("primary-ctrl-caps", primary_view(data));
     let data = Box::new(function::secondary_controllers(&functions, ControllerId(0)));
-    assert_view!("list-secondary", SecondaryView { data, entries_max: 127 });
+    assert_view!("list-secondary", secondary_view(data, 127));
     assert_view!("virt-mgmt", VirtualizedView { device: "nvme0".to_owned(), modified: 9 });
 }
 
 #[test]
 fn lists() {
     let data = Box::new(NamespaceList::after(Nsid(0), [Nsid(1), Nsid(2), Nsid(16)]));
-    assert_view!("list-ns", NamespaceListView { data });
+    assert_view!("list-ns", namespace_list_view(data));
     let data = Box::new(ControllerList::starting_at(ControllerId(0), [ControllerId(1), ControllerId(42)]));
-    assert_view!("list-ctrl", ControllerListView { data });
+    assert_view!("list-ctrl", controller_list_view(data));
     assert_view!(
         "changed-ns-list-log",
-        ChangedView {
-            verb: "changed-ns-list-log",
-            device: "nvme0".to_owned(),
-            data: Box::new(ChangedNamespaces::new([Nsid(3)]))
-        }
+        changed_view("changed-ns-list-log", "nvme0", Box::new(ChangedNamespaces::new([Nsid(3)])))
     );
     assert_eq!(
-        ChangedView {
-            verb: "changed-ns-list-log",
-            device: "nvme0".to_owned(),
-            data: Box::new(ChangedNamespaces::new([]))
-        }
-        .text(false),
+        changed_view("changed-ns-list-log", "nvme0", Box::new(ChangedNamespaces::new([]))).text(false),
         "no ns changed\n"
     );
-    let overflow = ChangedView {
-        verb: "changed-ns-list-log",
-        device: "nvme0".to_owned(),
-        data: Box::new(ChangedNamespaces::new((1..2000).map(Nsid))),
-    };
+    let overflow = changed_view("changed-ns-list-log", "nvme0", Box::new(ChangedNamespaces::new((1..2000).map(Nsid))));
     assert_eq!(overflow.text(false), "more than 1024 ns changed\n");
 }
 
 #[test]
 fn health() {
     let data = read::<SmartHealth>(&bytes!("smart_health.hex"));
-    assert_view!("smart-log", SmartView { device: "nvme0".to_owned(), nsid: Nsid::ALL, data });
+    assert_view!("smart-log", smart_view("nvme0", Nsid::ALL, data));
     let entry = *read::<ErrorInformation>(&bytes!("error_information.hex"));
     assert_view!("error-log", ErrorLogView { device: "nvme0".to_owned(), entries: vec![entry] });
     let io = ErrorInformation { si: (0x183 << 1).into(), ..entry };
@@ -174,19 +161,16 @@ fn health() {
 fn drive_logs() {
     let device = || "nvme0".to_owned();
     let data = read::<SelfTestLog>(&bytes!("self_test_log.hex"));
-    assert_view!("self-test-log", SelfTestView { device: device(), data, results: 3 });
+    assert_view!("self-test-log", self_test_view(&device(), data, 3));
     let data = read::<EnduranceGroupInformation>(&bytes!("endurance_group.hex"));
-    assert_view!("endurance-log", EnduranceView { device: device(), group: 1, data });
+    assert_view!("endurance-log", endurance_view(&device(), 1, data));
     let data = read::<SanitizeLog>(&bytes!("sanitize_log.hex"));
-    assert_view!("sanitize-log", SanitizeView { device: device(), data });
-    assert_view!("sanitize-log-never", SanitizeView { device: device(), data: Box::new(SanitizeLog::new()) });
+    assert_view!("sanitize-log", sanitize_view(&device(), data));
+    assert_view!("sanitize-log-never", sanitize_view(&device(), Box::new(SanitizeLog::new())));
     let data = ReservationNotification::new(3, ReservationEvent::RegistrationPreempted, Nsid(1), 2);
-    assert_view!("resv-notif-log", NotificationView { device: device(), data: Box::new(data) });
+    assert_view!("resv-notif-log", notification_view(&device(), Box::new(data)));
     let data = Box::new(ChangedNamespaces::new([Nsid(3)]));
-    assert_view!(
-        "changed-alloc-ns-list-log",
-        ChangedView { verb: "changed-alloc-ns-list-log", device: "nvme0".to_owned(), data }
-    );
+    assert_view!("changed-alloc-ns-list-log", changed_view("changed-alloc-ns-list-log", "nvme0", data));
 }
 
 #[test]
@@ -243,11 +227,11 @@ fn effects() {
 fn command_sets_uuids_and_features() {
     let mut data = IoCommandSets::nvm_only();
     data.iocsc[1] = (1 << 2 | 1).into();
-    assert_view!("id-iocs", CommandSetsView { data: Box::new(data) });
+    assert_view!("id-iocs", command_sets_view(Box::new(data)));
     let mut bytes = [0; 4096];
     bytes[32] = 1;
     bytes[48..64].copy_from_slice(&[0xab; 16]);
-    assert_view!("id-uuid", UuidsView { data: read::<UuidList>(&bytes) });
+    assert_view!("id-uuid", uuids_view(read::<UuidList>(&bytes)));
     let mut data = Box::new(FeaturesSupportedAndEffects::default());
     data.set(Fid::NUMBER_OF_QUEUES, FeatureEffects::FSUPP.with(FeatureEffects::CCC).with_scope(scope::CONTROLLER));
     assert_view!("fid-support-effects-log", FeatureEffectsView { device: "nvme0".to_owned(), data });

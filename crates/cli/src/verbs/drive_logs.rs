@@ -1,5 +1,5 @@
 //! Log pages of drives: `persistent-event-log`, `telemetry-log`, `sanitize-log`, `endurance-log`,
-//! `resv-notif-log`, `changed-alloc-ns-list-log`.
+//! `resv-notif-log`.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,11 +19,10 @@ use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::endurance::EnduranceView;
-use crate::output::lists::ChangedView;
+use crate::output::endurance::endurance_view;
 use crate::output::persistent::PersistentView;
-use crate::output::reservation::NotificationView;
-use crate::output::sanitize::SanitizeView;
+use crate::output::reservation::notification_view;
+use crate::output::sanitize::sanitize_view;
 use crate::output::{say, show};
 
 /// Maximum size of a persistent event log.
@@ -230,7 +229,7 @@ impl SanitizeLogVerb {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
             let data = command::log(device, Nsid::ALL, page)?;
-            Ok(SanitizeView { device: device.name().to_owned(), data })
+            Ok(sanitize_view(device.name(), data))
         })
     }
 }
@@ -252,7 +251,7 @@ impl EnduranceLog {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
             let data = command::log(device, Nsid::ALL, page)?;
-            Ok(EnduranceView { device: device.name().to_owned(), group: self.group_id, data })
+            Ok(endurance_view(device.name(), self.group_id, data))
         })
     }
 }
@@ -273,25 +272,7 @@ impl ResvNotifLog {
                 say("reading this log takes the notification away");
             }
             let data = command::log(device, Nsid::ALL, command::log_page(Lid::RESERVATION_NOTIFICATION))?;
-            Ok(NotificationView { device: device.name().to_owned(), data })
-        })
-    }
-}
-
-/// The Changed Allocated Namespace List log.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ChangedAllocNsListLog {
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-impl ChangedAllocNsListLog {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_ALLOCATED_NAMESPACES))?;
-            Ok(ChangedView { verb: "changed-alloc-ns-list-log", device: device.name().to_owned(), data })
+            Ok(notification_view(device.name(), data))
         })
     }
 }

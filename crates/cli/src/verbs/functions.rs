@@ -13,7 +13,8 @@ use super::on_device::{Shown, on_device};
 use crate::command::{self, Identify};
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::global::Global;
-use crate::output::functions::{PrimaryView, SecondaryView, VirtualizedView};
+use crate::output::functions::{VirtualizedView, primary_view, secondary_view};
+use crate::output::structure::StructureView;
 
 /// Primary controller capabilities.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,8 +32,7 @@ impl PrimaryCtrlCaps {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let what = Identify::new(Cns::PRIMARY_CONTROLLER_CAPABILITIES);
-            let data = command::identify(device, Identify { cntid: self.cntlid, ..what })?;
-            Ok(PrimaryView { data })
+            Ok(primary_view(command::identify(device, Identify { cntid: self.cntlid, ..what })?))
         })
     }
 }
@@ -59,10 +59,10 @@ impl ListSecondary {
         on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<SecondaryView> {
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SecondaryControllerList>> {
         let what = Identify::of(Cns::SECONDARY_CONTROLLER_LIST, Nsid(self.namespace_id));
-        let data: Box<SecondaryControllerList> = command::identify(device, Identify { cntid: self.cntid, ..what })?;
-        Ok(SecondaryView { data, entries_max: self.num_entries.into() })
+        let data = command::identify(device, Identify { cntid: self.cntid, ..what })?;
+        Ok(secondary_view(data, self.num_entries.into()))
     }
 }
 

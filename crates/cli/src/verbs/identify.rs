@@ -10,9 +10,9 @@ use super::on_device::{NamespaceArgs, Shown, on_device};
 use crate::command::{self, Identify};
 use crate::device::{DeviceArgs, Needs, namespace_of};
 use crate::global::Global;
-use crate::output::controller::ControllerView;
-use crate::output::lists::{ControllerListView, NamespaceListView};
-use crate::output::namespace::{DescriptorsView, NamespaceView};
+use crate::output::controller::controller_view;
+use crate::output::lists::{controller_list_view, namespace_list_view};
+use crate::output::namespace::{DescriptorsView, namespace_view};
 
 /// Identify Controller.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,7 +30,7 @@ impl IdCtrl {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let data = command::identify_controller(device)?;
-            Ok(ControllerView { data, vendor_specific: self.vendor_specific })
+            Ok(controller_view(data, self.vendor_specific))
         })
     }
 }
@@ -65,7 +65,7 @@ impl IdNs {
             } else {
                 command::identify_namespace(device, nsid)?
             };
-            Ok(NamespaceView { nsid, data, vendor_specific: self.vendor_specific })
+            Ok(namespace_view(nsid, data, self.vendor_specific))
         })
     }
 }
@@ -98,8 +98,7 @@ impl ListNs {
             // The command lists what is above its NSID.
             let after = Nsid(self.namespace_id.saturating_sub(1));
             let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::of(cns, after) };
-            let data = command::identify(device, what)?;
-            Ok(NamespaceListView { data })
+            Ok(namespace_list_view(command::identify(device, what)?))
         })
     }
 }
@@ -124,8 +123,7 @@ impl ListCtrl {
                 Some(nsid) => Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
                 None => Identify::new(Cns::CONTROLLER_LIST),
             };
-            let data = command::identify(device, Identify { cntid: self.cntid, ..what })?;
-            Ok(ControllerListView { data })
+            Ok(controller_list_view(command::identify(device, Identify { cntid: self.cntid, ..what })?))
         })
     }
 }

@@ -2,6 +2,7 @@
 //! `id-uuid`: the smaller Identify data structures.
 
 use ebof_nvme::identify::Cns;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::Outcome;
 use super::number;
@@ -9,9 +10,10 @@ use super::on_device::{NamespaceArgs, Shown, on_device};
 use crate::command::{self, Identify};
 use crate::device::{DeviceArgs, Needs};
 use crate::global::Global;
-use crate::output::command_sets::{CommandSetsView, UuidsView};
+use crate::output::View;
+use crate::output::command_sets::{command_sets_view, uuids_view};
 use crate::output::identify_more::{
-    EnduranceGroupsView, GranularityView, IndependentView, NvmControllerView, NvmNamespaceView,
+    endurance_groups_view, granularity_view, independent_view, nvm_controller_view, nvm_namespace_view,
 };
 
 /// A data structure about a controller.
@@ -24,36 +26,30 @@ pub(crate) struct OfController {
 }
 
 impl OfController {
+    fn identify<T: FromBytes + IntoBytes, V: View>(&self, global: &Global, cns: Cns, view: fn(Box<T>) -> V) -> Outcome {
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            Ok(view(command::identify(device, Identify::new(cns))?))
+        })
+    }
+
     /// Data specific to the NVM command set.
     pub(crate) fn nvm(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::identify(device, Identify::new(Cns::IOCS_CONTROLLER))?;
-            Ok(NvmControllerView { data })
-        })
+        self.identify(global, Cns::IOCS_CONTROLLER, nvm_controller_view)
     }
 
     /// Granularities of namespaces.
     pub(crate) fn granularity(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::identify(device, Identify::new(Cns::NAMESPACE_GRANULARITY_LIST))?;
-            Ok(GranularityView { data })
-        })
+        self.identify(global, Cns::NAMESPACE_GRANULARITY_LIST, granularity_view)
     }
 
     /// UUIDs of vendor specific information.
     pub(crate) fn uuids(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::identify(device, Identify::new(Cns::UUID_LIST))?;
-            Ok(UuidsView { data })
-        })
+        self.identify(global, Cns::UUID_LIST, uuids_view)
     }
 
     /// Endurance groups.
     pub(crate) fn endurance_groups(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::identify(device, Identify::new(Cns::ENDURANCE_GROUP_LIST))?;
-            Ok(EnduranceGroupsView { data })
-        })
+        self.identify(global, Cns::ENDURANCE_GROUP_LIST, endurance_groups_view)
     }
 }
 
@@ -73,7 +69,7 @@ impl IdIocs {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let what = Identify { cntid: self.controller_id, ..Identify::new(Cns::IO_COMMAND_SETS) };
-            Ok(CommandSetsView { data: command::identify(device, what)? })
+            Ok(command_sets_view(command::identify(device, what)?))
         })
     }
 }
@@ -95,7 +91,7 @@ impl OfNamespace {
             let data = command::identify(device, Identify::of(Cns::IOCS_NAMESPACE, nsid))?;
             let formats = namespace.lba_formats().len();
             let in_use = namespace.format_index();
-            Ok(NvmNamespaceView { nsid, data, formats, in_use })
+            Ok(nvm_namespace_view(nsid, data, formats, in_use))
         })
     }
 
@@ -103,7 +99,7 @@ impl OfNamespace {
     pub(crate) fn independent(self, global: &Global) -> Outcome {
         self.namespace.on_namespace(Needs::Admin, &self.shown.apply(global), |device, nsid| {
             let data = command::identify(device, Identify::of(Cns::INDEPENDENT_NAMESPACE, nsid))?;
-            Ok(IndependentView { nsid, data })
+            Ok(independent_view(nsid, data))
         })
     }
 }

@@ -1,12 +1,13 @@
 //! Log pages: `get-log`, `smart-log`, `error-log`, `fw-log`, `effects-log`,
-//! `fid-support-effects-log`, `changed-ns-list-log`, `supported-log-pages`.
+//! `fid-support-effects-log`, `changed-ns-list-log`, `changed-alloc-ns-list-log`,
+//! `supported-log-pages`.
 
 use std::process::ExitCode;
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{ErrorInformation, GetLogPage, Lid};
-use zerocopy::{FromZeros as _, IntoBytes as _};
+use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use super::Outcome;
 use super::number;
@@ -16,10 +17,10 @@ use crate::device::{DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::effects::{EffectsView, FeatureEffectsView, SupportedView};
-use crate::output::health::{ErrorLogView, FirmwareView, SmartView};
-use crate::output::lists::ChangedView;
+use crate::output::health::{ErrorLogView, FirmwareView, smart_view};
+use crate::output::lists::changed_view;
 use crate::output::raw::LogView;
-use crate::output::{say, show_list};
+use crate::output::{View, say, show_list};
 
 /// Maximum number of bytes that `get-log` reads: more than the size of any log page of fixed size.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -124,7 +125,7 @@ impl SmartLog {
             // As in nvme-cli, DEVICE's namespace is not used: few controllers have a log for each.
             let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
             let data = command::log(device, nsid, command::log_page(Lid::SMART_HEALTH))?;
-            Ok(SmartView { device: device.name().to_owned(), nsid, data })
+            Ok(smart_view(device.name(), nsid, data))
         })
     }
 }
@@ -166,12 +167,22 @@ pub(crate) struct PlainLog {
 }
 
 impl PlainLog {
+    fn log<T: FromBytes + IntoBytes, V: View>(
+        &self,
+        global: &Global,
+        lid: Lid,
+        view: impl FnOnce(&str, Box<T>) -> V,
+    ) -> Outcome {
+        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
+            let data = command::log(device, Nsid::ALL, command::log_page(lid))?;
+            Ok(view(device.name(), data))
+        })
+    }
+
     /// Firmware Slot Information.
     pub(crate) fn firmware(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::log(device, Nsid::ALL, command::log_page(Lid::FIRMWARE_SLOTS))?;
-            Ok(FirmwareView { device: device.name().to_owned(), data })
-        })
+        let view = |device: &str, data| FirmwareView { device: device.to_owned(), data };
+        self.log(global, Lid::FIRMWARE_SLOTS, view)
     }
 
     /// Changed Namespace List. Reading it clears it.
@@ -181,24 +192,26 @@ impl PlainLog {
                 say("reading this log clears it");
             }
             let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_NAMESPACES))?;
-            Ok(ChangedView { verb: "changed-ns-list-log", device: device.name().to_owned(), data })
+            Ok(changed_view("changed-ns-list-log", device.name(), data))
         })
+    }
+
+    /// Changed Allocated Namespace List.
+    pub(crate) fn changed_allocated_namespaces(self, global: &Global) -> Outcome {
+        let view = |device: &str, data| changed_view("changed-alloc-ns-list-log", device, data);
+        self.log(global, Lid::CHANGED_ALLOCATED_NAMESPACES, view)
     }
 
     /// Feature Identifiers Supported and Effects.
     pub(crate) fn features(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::log(device, Nsid::ALL, command::log_page(Lid::FEATURE_EFFECTS))?;
-            Ok(FeatureEffectsView { device: device.name().to_owned(), data })
-        })
+        let view = |device: &str, data| FeatureEffectsView { device: device.to_owned(), data };
+        self.log(global, Lid::FEATURE_EFFECTS, view)
     }
 
     /// Supported Log Pages.
     pub(crate) fn supported(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::log(device, Nsid::ALL, command::log_page(Lid::SUPPORTED_LOG_PAGES))?;
-            Ok(SupportedView { device: device.name().to_owned(), data })
-        })
+        let view = |device: &str, data| SupportedView { device: device.to_owned(), data };
+        self.log(global, Lid::SUPPORTED_LOG_PAGES, view)
     }
 }
 

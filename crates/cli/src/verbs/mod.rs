@@ -180,7 +180,7 @@ pub(crate) static VERBS: [Verb; 97] = [
     Verb::new(Group::Inspect, "changed-ns-list-log", &Of(logs::PlainLog::changed_namespaces))
         .about("Show the Changed Namespace List log")
         .example("ebof changed-ns-list-log nvme0"),
-    Verb::new(Group::Inspect, "changed-alloc-ns-list-log", &Of(drive_logs::ChangedAllocNsListLog::run))
+    Verb::new(Group::Inspect, "changed-alloc-ns-list-log", &Of(logs::PlainLog::changed_allocated_namespaces))
         .about("Show the Changed Allocated Namespace List log")
         .example("ebof changed-alloc-ns-list-log nvme0"),
     Verb::new(Group::Inspect, "supported-log-pages", &Of(logs::PlainLog::supported))

@@ -12,7 +12,8 @@ use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::command_sets::UuidList;
-use crate::output::ocp::{OcpSmart, OcpSmartView};
+use crate::output::ocp::{OcpSmart, ocp_smart_view};
+use crate::output::structure::StructureView;
 
 /// The log page, a vendor specific one, so that only its GUID tells what it is.
 const LID: Lid = Lid(0xc0);
@@ -50,7 +51,7 @@ impl Ocp {
     }
 }
 
-fn smart(device: &mut dyn Device) -> anyhow::Result<OcpSmartView> {
+fn smart(device: &mut dyn Device) -> anyhow::Result<StructureView<OcpSmart>> {
     let uuid_index = uuid_index(device);
     let mut data: Box<OcpSmart> = Box::new([0; 512]);
     let page = GetLogPage { uuid_index, ..GetLogPage::new(LID, 512) };
@@ -66,7 +67,7 @@ fn smart(device: &mut dyn Device) -> anyhow::Result<OcpSmartView> {
         let message = format!("{name} is no drive of the Open Compute Project: its log page C0h {why}");
         return Err(Failure::unsupported(message, advice).into());
     }
-    Ok(OcpSmartView { device: device.name().to_owned(), data })
+    Ok(ocp_smart_view(device.name(), data))
 }
 
 /// The index of the project's UUID in the controller's list; 0 without one.

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::say;
-use crate::output::self_test::SelfTestView;
+use crate::output::self_test::self_test_view;
 
 /// Interval at which a test is polled with `--wait`.
 const LOOK: Duration = Duration::from_secs(1);
@@ -151,7 +151,7 @@ impl SelfTestLogVerb {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let data = read_log(device)?;
             let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
-            Ok(SelfTestView { device: device.name().to_owned(), data, results })
+            Ok(self_test_view(device.name(), data, results))
         })
     }
 }
