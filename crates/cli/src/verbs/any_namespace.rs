@@ -112,7 +112,8 @@ impl AddNamespace {
         ];
         refuse(&of_drives, "namespaces of a drive", "name a drive, such as d3")?;
         let Self { of: subsystem, what: backing, nsid, size, read_only, more, blocks, .. } = self;
-        edit::AddNamespace { subsystem, backing, nsid, size, block_size: blocks.block_size, read_only, more }.edit()
+        edit::NamespaceOfSubsystem { subsystem, backing, nsid, size, block_size: blocks.block_size, read_only, more }
+            .edit()
     }
 
     fn change(self) -> Result<Change, Failure> {
@@ -122,7 +123,7 @@ impl AddNamespace {
         let size = target_drives::size(&self.what)
             .map_err(|error| Failure::usage(format!("the size `{}`: {error}", self.what), "such as 100G"))?;
         let Self { of: drive, nsid, blocks, capacity, shared, attach, .. } = self;
-        Ok(target_drives::AddNamespace { drive, size, capacity, blocks, shared, nsid, attach }.change())
+        Ok(target_drives::NamespaceOfDrive { drive, size, capacity, blocks, shared, nsid, attach }.change())
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) struct AddSubsystem {
 }
 
 /// `target add namespace` of a subsystem.
-pub(super) struct AddNamespace {
+pub(super) struct NamespaceOfSubsystem {
     /// The NQN of the subsystem.
     pub(super) subsystem: String,
     /// Where its data are stored, in words.
@@ -230,7 +230,7 @@ impl AddSubsystem {
     }
 }
 
-impl AddNamespace {
+impl NamespaceOfSubsystem {
     /// For a subsystem. Namespaces on a drive are changes of the drive, by its name.
     pub(crate) fn edit(self) -> Result<Edit, Failure> {
         let mut keys = Keys::new();

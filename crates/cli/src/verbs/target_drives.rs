@@ -102,7 +102,7 @@ pub(super) enum DriveAction {
 }
 
 /// A namespace to be added to a drive.
-pub(super) struct AddNamespace {
+pub(super) struct NamespaceOfDrive {
     pub(super) drive: String,
     pub(super) size: u64,
     pub(super) capacity: Option<u64>,
@@ -244,7 +244,7 @@ fn firmware(
     means.make(&Change::ActivateFirmware { drive, slot, when }, None)
 }
 
-impl AddNamespace {
+impl NamespaceOfDrive {
     /// The change that it means.
     pub(super) fn change(self) -> Change {
         let Self { drive, size, capacity, blocks, shared, nsid, attach } = self;
