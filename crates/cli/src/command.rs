@@ -7,16 +7,13 @@ use ebof_nvme::feature::{Fid, GetFeature, HostBehaviorSupport, Select, SetFeatur
 use ebof_nvme::identify::{Cns, IdentifyController, IdentifyNamespace};
 use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::{admin as opcode, admin_name, fabrics_name, nvm_name};
-use ebof_nvme::property::{Cap, offset};
 use ebof_nvme::{Cqe, Nsid, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use crate::device::Device;
+use crate::device::query::Identify;
 use crate::explain;
 use crate::failure::Failure;
-
-/// Sanitize Namespace (NVMe Base 2.2), which no controller of ebof has.
-pub(crate) const SANITIZE_NAMESPACE: u8 = 0x8c;
 
 /// Bytes of a log page that one command reads, as in nvme-cli: every controller supports that.
 const LOG_CHUNK_BYTES: u64 = 4096;
@@ -58,38 +55,6 @@ pub(crate) fn io(device: &mut dyn Device, sqe: &Sqe, data: AdminData<'_>) -> any
     Err(Failure::refused_io(name, status, explain::io(device.name(), sqe, status, &facts)).into())
 }
 
-/// The arguments of Identify.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Identify {
-    /// The data structure.
-    pub(crate) cns: Cns,
-    /// The namespace, or the start of a list.
-    pub(crate) nsid: Nsid,
-    /// The controller, or the start of a list.
-    pub(crate) cntid: u16,
-    /// The I/O command set.
-    pub(crate) csi: u8,
-}
-
-impl Identify {
-    /// A data structure of the controller.
-    pub(crate) const fn new(cns: Cns) -> Self {
-        Self { cns, nsid: Nsid::NONE, cntid: 0, csi: 0 }
-    }
-
-    /// A data structure of a namespace.
-    pub(crate) const fn of(cns: Cns, nsid: Nsid) -> Self {
-        Self { cns, nsid, cntid: 0, csi: 0 }
-    }
-
-    fn encode(self) -> Sqe {
-        Sqe::new(opcode::IDENTIFY)
-            .with_nsid(self.nsid)
-            .with_cdw(10, u32::from(self.cns.0) | u32::from(self.cntid) << 16)
-            .with_cdw(11, u32::from(self.csi) << 24)
-    }
-}
-
 /// Reads an Identify data structure.
 ///
 /// # Errors
@@ -119,15 +84,6 @@ pub(crate) fn identify_namespace(device: &mut dyn Device, nsid: Nsid) -> anyhow:
         return Err(Failure::new("no-such-namespace", format!("namespace {nsid} is not active"), meaning).into());
     }
     Ok(data)
-}
-
-/// The maximum transfer size of a command in bytes; `None` if the controller has no limit.
-///
-/// # Errors
-/// As [`admin`].
-pub(crate) fn max_transfer_bytes(device: &mut dyn Device) -> anyhow::Result<Option<u64>> {
-    let cap = property(device, offset::CAP, 8)?.map_or(4096, |cap| Cap(cap).page_min_bytes());
-    Ok(identify_controller(device)?.max_transfer_bytes(cap))
 }
 
 /// Get Log Page of the whole of `lid`, for [`read_log`].

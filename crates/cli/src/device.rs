@@ -5,6 +5,7 @@ mod attached;
 pub(crate) mod dry_run;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod query;
 mod remote;
 
 use std::net::{IpAddr, SocketAddr};

@@ -2,16 +2,17 @@
 
 mod drive;
 
+pub(crate) use drive::SANITIZE_NAMESPACE;
+
 use ebof_nvme::feature::Fid;
 use ebof_nvme::identify::{Cns, NvmController};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::Lid;
 use ebof_nvme::opcode::{admin as opcode, nvm};
-use ebof_nvme::property::{Cap, offset};
 use ebof_nvme::{Nsid, Sqe, Status};
 
-use crate::command::{self, Identify};
 use crate::device::Device;
+use crate::device::query::{self, Identify};
 
 /// Facts about the namespace and the controller that explain why an I/O command was refused.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,10 +32,10 @@ impl Facts {
     pub(crate) fn gather(device: &mut dyn Device, sqe: &Sqe, status: Status, bytes: usize) -> Self {
         let mut facts = Self { bytes, ..Self::default() };
         if status.is(Status::LBA_OUT_OF_RANGE) || status.is(Status::CAPACITY_EXCEEDED) {
-            facts.blocks = command::identify_namespace(device, sqe.nsid()).ok().map(|data| data.nsze.get());
+            facts.blocks = query::namespace(device, sqe.nsid()).map(|data| data.nsze.get());
         }
         if status.is(Status::INVALID_FIELD) {
-            facts.max_transfer_bytes = command::max_transfer_bytes(device).ok().flatten();
+            facts.max_transfer_bytes = query::max_transfer_bytes(device);
             facts.max_blocks = max_blocks(device, sqe);
         }
         facts
@@ -46,14 +47,14 @@ fn max_blocks(device: &mut dyn Device, sqe: &Sqe) -> Option<u64> {
     if !matches!(sqe.opcode, nvm::VERIFY | nvm::WRITE_ZEROES | nvm::WRITE_UNCORRECTABLE) {
         return None;
     }
-    let limits: Box<NvmController> = command::identify(device, Identify::new(Cns::IOCS_CONTROLLER)).ok()?;
+    let limits: Box<NvmController> = query::identify(device, Identify::new(Cns::IOCS_CONTROLLER))?;
     let power = match sqe.opcode {
         nvm::VERIFY => limits.vsl,
         nvm::WRITE_ZEROES => limits.wzsl,
         _ => limits.wusl,
     };
-    let unit = command::property(device, offset::CAP, 8).ok()?.map_or(4096, |cap| Cap(cap).page_min_bytes());
-    let block_bytes = command::identify_namespace(device, sqe.nsid()).ok()?.format().block_bytes()?;
+    let unit = query::page_min_bytes(device)?;
+    let block_bytes = query::namespace(device, sqe.nsid())?.format().block_bytes()?;
     (power != 0).then(|| unit.checked_shl(power.into()).unwrap_or(u64::MAX) / u64::from(block_bytes))
 }
 

@@ -7,9 +7,11 @@ use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement};
 use ebof_nvme::opcode::{admin as opcode, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
 
-use crate::command;
-use crate::device::Device;
+use crate::device::{Device, query};
 use crate::output::text::si;
+
+/// Sanitize Namespace (NVMe Base 2.2), which no controller of ebof has.
+pub(crate) const SANITIZE_NAMESPACE: u8 = 0x8c;
 
 /// Explains `status` of an admin command; queries the controller for details.
 pub(crate) fn admin(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<String> {
@@ -45,7 +47,7 @@ fn unsupported(device: &str, command: u8) -> Option<String> {
         opcode::DEVICE_SELF_TEST => return Some(no_self_test(device)),
         opcode::SECURITY_SEND | opcode::SECURITY_RECEIVE => (oacs::SECURITY, "it has no security protocols"),
         opcode::DIRECTIVE_SEND | opcode::DIRECTIVE_RECEIVE => (oacs::DIRECTIVES, "it has no directives"),
-        command::SANITIZE_NAMESPACE => {
+        SANITIZE_NAMESPACE => {
             return Some(format!(
                 "{device} does not sanitize single namespaces; `ebof format {device} -s 2` erases one, `ebof sanitize` all \
                  of the drive: their data are lost"
@@ -82,16 +84,16 @@ fn management(device: &mut dyn Device, sqe: &Sqe, status: Status) -> Option<Stri
         code if code == Status::OPERATION_DENIED.0 => format!(
             "this host may not manage the namespaces of {name}: the target's configuration says which host NQNs may"
         ),
-        code if code == Status::NAMESPACE_INSUFFICIENT_CAPACITY.0 => match command::identify_controller(device) {
-            Ok(data) => {
+        code if code == Status::NAMESPACE_INSUFFICIENT_CAPACITY.0 => match query::controller(device) {
+            Some(data) => {
                 let free = data.unvmcap.get();
                 let all = data.tnvmcap.get();
                 format!("UNVMCAP is {free} bytes ({}) of {all} ({}): {TOO_LARGE}", si(free), si(all))
             }
-            Err(_) => TOO_LARGE.to_owned(),
+            None => TOO_LARGE.to_owned(),
         },
         code if code == Status::NAMESPACE_ID_UNAVAILABLE.0 => {
-            let most = command::identify_controller(device).map(|data| data.namespaces_max());
+            let most = query::controller(device).map(|data| data.namespaces_max());
             let most = most.map(|most| format!(" ({most})")).unwrap_or_default();
             format!(
                 "the drive holds as many namespaces as it can{most}: use another drive, or delete one whose data may be lost"

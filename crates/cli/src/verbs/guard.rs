@@ -6,8 +6,9 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::{Cns, ControllerList, IdentifyNamespace, NamespaceList};
 
 use super::question::confirm;
-use crate::command::{self, Identify};
+use crate::command;
 use crate::device::Device;
+use crate::device::query::Identify;
 use crate::failure::Failure;
 use crate::output::text::si;
 

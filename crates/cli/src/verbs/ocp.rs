@@ -7,7 +7,8 @@ use ebof_nvme::{Nsid, Status};
 
 use super::Outcome;
 use super::on_device::{Shown, on_device};
-use crate::command::{self, Identify};
+use crate::command;
+use crate::device::query::Identify;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;

@@ -10,6 +10,7 @@ use super::media::sanitize_action;
 use super::on_device::NamespaceArgs;
 use crate::command;
 use crate::device::{Device, Needs};
+use crate::explain::SANITIZE_NAMESPACE;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
@@ -63,7 +64,7 @@ impl SanitizeNs {
             enter_verification: self.emvs,
             ..Sanitize::new(self.sanact)
         };
-        let sqe = Sqe::new(command::SANITIZE_NAMESPACE).with_nsid(nsid).with_cdw(10, dwords.encode().cdw10.get());
+        let sqe = Sqe::new(SANITIZE_NAMESPACE).with_nsid(nsid).with_cdw(10, dwords.encode().cdw10.get());
         command::admin(device, &sqe, AdminData::None)?;
         let line = format!("Success, {}", self.sanact.name());
         let done = Done::new("sanitize-ns", device.name(), &line).with("nsid", nsid.0);

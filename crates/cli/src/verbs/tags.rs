@@ -6,8 +6,9 @@ use ebof_nvme::protection::Tags;
 use ebof_nvme::{Nsid, Sqe};
 
 use super::number;
-use crate::command::{self, Identify};
+use crate::command;
 use crate::device::Device;
+use crate::device::query::Identify;
 use crate::failure::Failure;
 
 /// Tags of a command.
