@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use ebof_nvme::feature::{Capabilities, Fid, Select};
 
 use super::View;
+use super::done::Done;
 use super::feature_tables::explained;
 use super::json::Object;
 use super::text::{digits, dump};
@@ -83,38 +84,19 @@ impl View for FeatureView {
     }
 }
 
-/// The result of Set Features.
-pub(crate) struct FeatureSetView {
-    /// The feature.
-    pub(crate) fid: Fid,
-    /// The requested value.
-    pub(crate) value: u32,
-    /// Whether the value was saved.
-    pub(crate) saved: bool,
-    /// Dword 0 of the completion.
-    pub(crate) result: u32,
-}
-
-impl View for FeatureSetView {
-    fn text(&self, _verbose: bool) -> String {
-        let fid = self.fid.0;
-        let value = self.value;
-        let kept = if self.saved { "" } else { " (not saved: lost at a reset)" };
-        let mut text = format!("set-feature:{fid:#04x} ({}), value:{value:#010x}{kept}\n", name(self.fid));
-        if self.result != 0 {
-            let _infallible = writeln!(text, "result:{:#010x}", self.result);
-        }
-        text
+/// The result of Set Features; `result` is dword 0 of the completion.
+pub(crate) fn feature_set_view(fid: Fid, value: u32, saved: bool, result: u32) -> Done {
+    let kept = if saved { "" } else { " (not saved: lost at a reset)" };
+    let mut text = format!("set-feature:{:#04x} ({}), value:{value:#010x}{kept}\n", fid.0, name(fid));
+    if result != 0 {
+        let _infallible = writeln!(text, "result:{result:#010x}");
     }
-
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("set-feature", 1)
-            .with("feature", self.fid.0)
-            .with("name", name(self.fid))
-            .with("value", self.value)
-            .with("saved", self.saved)
-            .with("result", self.result)
-    }
+    Done::with_text("set-feature", text)
+        .with("feature", fid.0)
+        .with("name", name(fid))
+        .with("value", value)
+        .with("saved", saved)
+        .with("result", result)
 }
 
 fn name(fid: Fid) -> &'static str {

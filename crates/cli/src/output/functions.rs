@@ -5,8 +5,7 @@ use ebof_nvme::virtualization::{
     INTERRUPT_RESOURCES, ONLINE, PrimaryCapabilities, QUEUE_RESOURCES, SecondaryController, SecondaryControllerList,
 };
 
-use super::View;
-use super::json::Object;
+use super::done::Done;
 use super::structure::{Bits, FieldTable, LineFormat, StructureView, numbered, row, table};
 use super::text::hex;
 
@@ -84,20 +83,8 @@ fn state(state: u128) -> String {
     format!("{} ({name})", word(state))
 }
 
-/// Virtualization Management was done.
-pub(crate) struct VirtualizedView {
-    /// The device.
-    pub(crate) device: String,
-    /// Number of Controller Resources Modified.
-    pub(crate) modified: u16,
-}
-
-impl View for VirtualizedView {
-    fn text(&self, _verbose: bool) -> String {
-        format!("success, Number of Controller Resources Modified (NRM):{}\n", hex(self.modified))
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("virt-mgmt", 1).with("device", self.device.as_str()).with("nrm", self.modified)
-    }
+/// Virtualization Management was done; `modified` is Number of Controller Resources Modified.
+pub(crate) fn virtualized_view(device: &str, modified: u16) -> Done {
+    let text = format!("success, Number of Controller Resources Modified (NRM):{}\n", hex(modified));
+    Done::with_text("virt-mgmt", text).with("device", device).with("nrm", modified)
 }

@@ -24,7 +24,7 @@ use super::effects::{EffectsView, FeatureEffectsView, SupportedView};
 use super::endurance::endurance_view;
 use super::features::FeatureView;
 use super::functions::{primary_view, secondary_view};
-use super::health::{ErrorLogView, FirmwareView, smart_view};
+use super::health::{ErrorLogView, firmware_view, smart_view};
 use super::identify_more::{
     endurance_groups_view, granularity_view, independent_view, nvm_controller_view, nvm_namespace_view,
 };
@@ -168,7 +168,7 @@ fn health() {
         device: device(),
         entries: data.to_vec(),
     });
-    assert_contents("fw-log", |data: Box<FirmwareSlots>| FirmwareView { device: device(), data });
+    assert_contents("fw-log", |data: Box<FirmwareSlots>| firmware_view(&device(), data));
     assert_contents("endurance-log", |data: Box<EnduranceGroupInformation>| endurance_view(&device(), 0xfe, data));
     assert_contents("sanitize-log", |data: Box<SanitizeLog>| sanitize_view(&device(), data));
     assert_contents("self-test-log", |data: Box<SelfTestLog>| self_test_view(&device(), data, 4));

@@ -134,47 +134,23 @@ fn transport(trtype: u8) -> &'static str {
 }
 
 /// Firmware Slot Information.
-pub(crate) struct FirmwareView {
-    /// The device's name.
-    pub(crate) device: String,
-    /// The log page.
-    pub(crate) data: Box<FirmwareSlots>,
+pub(crate) fn firmware_view(device: &str, data: Box<FirmwareSlots>) -> StructureView<FirmwareSlots> {
+    let mut named = Object::new().with("Active Firmware Slot (afi)", data.afi);
+    let (mut slots, mut lines) = (Vec::new(), String::new());
+    for (slot, frs) in (1_u8..=7).zip(&data.frs) {
+        let Some(revision) = data.revision(slot).map(|revision| revision.to_string()) else { continue };
+        let number = u64::from_le_bytes(*frs);
+        let _infallible = writeln!(lines, "frs{slot} : {} ({revision})", hex(number));
+        named.push(format!("Firmware Rev Slot {slot}"), format!("{number} ({revision})"));
+        slots.push(Object::new().with("slot", slot).with("revision", revision));
+    }
+    let title = format!("Firmware Log for device:{device}\n");
+    let view = StructureView::new(&FIRMWARE, "fw-log", 1, title, data);
+    view.with(device_key(device), named).list("slots", slots, &lines)
 }
 
-impl View for FirmwareView {
-    fn text(&self, _verbose: bool) -> String {
-        let mut text = format!("Firmware Log for device:{}\nafi  : {}\n", self.device, hex(self.data.afi));
-        for (slot, number, revision) in self.revisions() {
-            let _infallible = writeln!(text, "frs{slot} : {} ({revision})", hex(number));
-        }
-        text
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        let slot = |(slot, _, revision): (u8, u64, String)| Object::new().with("slot", slot).with("revision", revision);
-        let named = Object::new().with("Active Firmware Slot (afi)", self.data.afi);
-        let named = self.revisions().fold(named, |object, (slot, number, revision)| {
-            object.with(format!("Firmware Rev Slot {slot}"), format!("{number} ({revision})"))
-        });
-        Object::document("fw-log", 1)
-            .with(device_key(&self.device), named)
-            .with("afi", self.data.afi)
-            .with("active_slot", self.data.active_slot())
-            .with("next_slot", self.data.next_slot())
-            .with("slots", self.revisions().map(slot).collect::<Vec<_>>())
-    }
-
-    fn binary(&self) -> Option<&[u8]> {
-        Some(self.data.as_bytes())
-    }
-}
-
-impl FirmwareView {
-    /// Slot, the revision's bytes as a number, the revision.
-    fn revisions(&self) -> impl Iterator<Item = (u8, u64, String)> {
-        (1_u8..=7).zip(&self.data.frs).filter_map(|(slot, frs)| {
-            let revision = self.data.revision(slot)?;
-            Some((slot, u64::from_le_bytes(*frs), revision.to_string()))
-        })
-    }
-}
+static FIRMWARE: FieldTable<FirmwareSlots> = table! { LineFormat::wide(5), FirmwareSlots:
+    afi.hex(),
+    afi as "active_slot" .only_json().computed(|data| data.active_slot().into()),
+    afi as "next_slot" .only_json().computed(|data| data.next_slot().into()),
+};

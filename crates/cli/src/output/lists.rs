@@ -4,7 +4,7 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::{ControllerList, NamespaceList};
 use ebof_nvme::log::ChangedNamespaces;
 
-use super::View;
+use super::done::Done;
 use super::json::Object;
 use super::structure::{FieldTable, LineFormat, StructureView, numbered, table};
 use super::text::{device_key, hex};
@@ -67,20 +67,8 @@ pub(crate) fn changed_view(
 
 static CHANGED: FieldTable<ChangedNamespaces> = FieldTable::new(LineFormat::wide(0), &[]);
 
-/// `get-ns-id`.
-pub(crate) struct NsIdView {
-    /// The device's name.
-    pub(crate) device: String,
-    /// The namespace that it names.
-    pub(crate) nsid: u32,
-}
-
-impl View for NsIdView {
-    fn text(&self, _verbose: bool) -> String {
-        format!("{}: namespace-id: {}\n", self.device, self.nsid)
-    }
-
-    fn json(&self, _verbose: bool) -> Object {
-        Object::document("get-ns-id", 1).with("device", self.device.as_str()).with("nsid", self.nsid)
-    }
+/// `get-ns-id`: the namespace that a device names.
+pub(crate) fn ns_id_view(device: &str, nsid: Nsid) -> Done {
+    let text = format!("{device}: namespace-id: {}\n", nsid.0);
+    Done::with_text("get-ns-id", text).with("device", device).with("nsid", nsid.0)
 }

@@ -34,9 +34,9 @@ use super::discovery::DiscoveryView;
 use super::done::Done;
 use super::effects::{EffectsView, FeatureEffectsView, SupportedView};
 use super::endurance::endurance_view;
-use super::features::{FeatureSetView, FeatureView};
-use super::functions::{VirtualizedView, primary_view, secondary_view};
-use super::health::{ErrorLogView, FirmwareView, smart_view};
+use super::features::{FeatureView, feature_set_view};
+use super::functions::{primary_view, secondary_view, virtualized_view};
+use super::health::{ErrorLogView, firmware_view, smart_view};
 use super::identify_more::{
     endurance_groups_view, granularity_view, independent_view, nvm_controller_view, nvm_namespace_view,
 };
@@ -45,7 +45,7 @@ use super::lists::{changed_view, controller_list_view, namespace_list_view};
 use super::managed::Managed;
 use super::namespace::{DescriptorsView, namespace_view};
 use super::persistent::PersistentView;
-use super::raw::{LogView, SecurityView};
+use super::raw::{log_view, security_view};
 use super::registers::RegistersView;
 use super::reservation::{ReportView, notification_view};
 use super::sanitize::sanitize_view;
@@ -123,7 +123,7 @@ fn functions() {
     assert_view!("primary-ctrl-caps", primary_view(data));
     let data = Box::new(function::secondary_controllers(&functions, ControllerId(0)));
     assert_view!("list-secondary", secondary_view(data, 127));
-    assert_view!("virt-mgmt", VirtualizedView { device: "nvme0".to_owned(), modified: 9 });
+    assert_view!("virt-mgmt", virtualized_view("nvme0", 9));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn health() {
     let shown = ErrorLogView { device: "nvme0".to_owned(), entries: vec![io] }.text(false);
     assert!(shown.contains("Command Size Limit Exceeded"), "{shown}");
     let data = read::<FirmwareSlots>(&bytes!("firmware_slots.hex"));
-    assert_view!("fw-log", FirmwareView { device: "nvme0".to_owned(), data });
+    assert_view!("fw-log", firmware_view("nvme0", data));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn reservations_and_blocks() {
     let data = status_list(&[(0x10, 8, 1), (0x40, 1, 0)], Completion::Incomplete, 64);
     assert_view!("get-lba-status", LbaStatusView { nsid: Nsid(1), data });
     let data = b"\x01\x02".to_vec();
-    assert_view!("security-recv", SecurityView { device: "nvme0".to_owned(), secp: 0, spsp: 1, data });
+    assert_view!("security-recv", security_view("nvme0", 0, 1, data));
     assert_view!("create-ns", Managed::new("create-ns", "nvme0", 7).with("nsze", 16_u64));
 }
 
@@ -272,7 +272,7 @@ fn features() {
     assert_view!("get-feature-reservation-mask", mask);
     assert!(feature(Fid::SANITIZE_CONFIG, Select::Current, 1, &[]).text(true).contains(": Warning"));
     assert!(feature(Fid::THERMAL_MANAGEMENT, Select::Current, 0x0150_0160, &[]).text(true).contains("TMT2"));
-    let set = FeatureSetView { fid: Fid::VOLATILE_WRITE_CACHE, value: 1, saved: false, result: 0 };
+    let set = feature_set_view(Fid::VOLATILE_WRITE_CACHE, 1, false, 0);
     assert_view!("set-feature", set);
 }
 
@@ -287,7 +287,7 @@ fn discovery() {
 
 #[test]
 fn bytes_and_results() {
-    let view = LogView { device: "nvme0".to_owned(), lid: Lid(2), offset: 0, data: (0..20).collect() };
+    let view = log_view("nvme0", Lid(2), 0, (0..20).collect());
     assert_view!("get-log", view);
     assert_view!("reset", Done::new("reset", "nvme0", "Success").with("nsid", 1_u32));
 }

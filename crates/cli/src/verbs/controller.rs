@@ -11,7 +11,7 @@ use crate::device::{DeviceArgs, Needs, UriArgs, namespace_of};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::lists::NsIdView;
+use crate::output::lists::ns_id_view;
 use crate::output::registers::{PROPERTIES, RegistersView};
 use crate::output::show;
 
@@ -49,7 +49,7 @@ impl GetNsId {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, global, |device| {
             let nsid = namespace_of(&*device, None)?;
-            Ok(NsIdView { device: device.name().to_owned(), nsid: nsid.0 })
+            Ok(ns_id_view(device.name(), nsid))
         })
     }
 }

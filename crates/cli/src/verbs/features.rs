@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
 use crate::file;
 use crate::global::Global;
-use crate::output::features::{FeatureSetView, FeatureView};
+use crate::output::features::{FeatureView, feature_set_view};
 
 /// Maximum size of a feature's data structure.
 const DATA_BYTES_MAX: usize = 4096;
@@ -111,7 +111,7 @@ impl SetFeature {
             let dwords = [self.value, self.cdw12, u32::from(self.uuid_index & 0x7f)];
             let feature = nvme::SetFeature { fid, save: self.save };
             let result = command::set_feature(device, feature, nsid, dwords, &data)?;
-            Ok(FeatureSetView { fid, value: self.value, saved: self.save, result })
+            Ok(feature_set_view(fid, self.value, self.save, result))
         })
     }
 

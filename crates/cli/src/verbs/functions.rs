@@ -14,7 +14,8 @@ use crate::command;
 use crate::device::query::Identify;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::global::Global;
-use crate::output::functions::{VirtualizedView, primary_view, secondary_view};
+use crate::output::done::Done;
+use crate::output::functions::{primary_view, secondary_view, virtualized_view};
 use crate::output::structure::StructureView;
 
 /// Primary controller capabilities.
@@ -92,12 +93,12 @@ impl VirtMgmt {
         on_device(&self.device, Needs::Admin, global, |device| self.on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<VirtualizedView> {
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let cntlid = ControllerId(self.cntlid);
         let command = VirtualizationManagement { cntlid, resource: self.rt, action: self.act, count: self.nr };
         let cqe = command::admin(device, &command.encode(), AdminData::None)?;
         let [low, high, ..] = cqe.dw0.to_bytes();
-        Ok(VirtualizedView { device: device.name().to_owned(), modified: u16::from_le_bytes([low, high]) })
+        Ok(virtualized_view(device.name(), u16::from_le_bytes([low, high])))
     }
 }
 

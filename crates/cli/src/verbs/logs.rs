@@ -17,9 +17,9 @@ use crate::device::{DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::effects::{EffectsView, FeatureEffectsView, SupportedView};
-use crate::output::health::{ErrorLogView, FirmwareView, smart_view};
+use crate::output::health::{ErrorLogView, firmware_view, smart_view};
 use crate::output::lists::changed_view;
-use crate::output::raw::LogView;
+use crate::output::raw::log_view;
 use crate::output::{View, say, show_list};
 
 /// Maximum number of bytes that `get-log` reads: more than the size of any log page of fixed size.
@@ -73,7 +73,7 @@ impl GetLog {
         on_device(&self.device, Needs::Admin, &self.raw.apply(global), |device| {
             let mut data = vec![0; bytes];
             command::read_log(device, self.namespace_id.map_or(Nsid::ALL, Nsid), self.page(), &mut data)?;
-            Ok(LogView { device: device.name().to_owned(), lid: Lid(self.log_id), offset: self.lpo, data })
+            Ok(log_view(device.name(), Lid(self.log_id), self.lpo, data))
         })
     }
 
@@ -181,8 +181,7 @@ impl PlainLog {
 
     /// Firmware Slot Information.
     pub(crate) fn firmware(self, global: &Global) -> Outcome {
-        let view = |device: &str, data| FirmwareView { device: device.to_owned(), data };
-        self.log(global, Lid::FIRMWARE_SLOTS, view)
+        self.log(global, Lid::FIRMWARE_SLOTS, firmware_view)
     }
 
     /// Changed Namespace List. Reading it clears it.

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::file;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::raw::SecurityView;
+use crate::output::raw::security_view;
 
 /// Maximum data of one command.
 const BYTES_MAX: u32 = 1 << 20;
@@ -103,7 +103,7 @@ impl SecurityRecv {
         on_device(&self.protocol.device, Needs::Admin, &self.raw.apply(global), |device| self.on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<SecurityView> {
+    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         if !(1..=BYTES_MAX).contains(&self.size) {
             let message = format!("{} bytes cannot be received at once", self.size);
             return Err(Failure::usage(message, format!("give --size 1 to {BYTES_MAX}")).into());
@@ -112,7 +112,7 @@ impl SecurityRecv {
         let security = self.protocol.security(self.al.unwrap_or(self.size));
         let sqe = security.encode(admin::SECURITY_RECEIVE, self.protocol.nsid(device));
         command::admin(device, &sqe, AdminData::ToHost(&mut data))?;
-        Ok(SecurityView { device: device.name().to_owned(), secp: self.protocol.secp, spsp: self.protocol.spsp, data })
+        Ok(security_view(device.name(), self.protocol.secp, self.protocol.spsp, data))
     }
 }
 
