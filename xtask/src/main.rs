@@ -18,6 +18,7 @@ cargo xtask <chore>
 
   tidy            the project's rules: layering, unsafe code, file headers and lengths, documents
   wrap PATH...    wraps comments and documents at 100 columns
+  guarantees      writes the lists of tests in SPECIFICATION.md, from the marks over the tests
   licences        every dependency's licence against the list in deny.toml; works offline
   deny            licences, and all of cargo-deny's own checks where it is installed
   audit           RustSec advisories, where cargo-deny or cargo-audit is installed
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["tidy"] => tidy::run(&root()),
         ["wrap", paths @ ..] if !paths.is_empty() => tidy::wrap::run(&root(), paths),
+        ["guarantees"] => tidy::guarantees::run(&root()),
         ["licences"] => licences::run(&root()),
         ["deny"] => licences::run(&root()).and_then(|clean| Ok(audit::deny(&root())? && clean)),
         ["audit"] => audit::run(&root()),

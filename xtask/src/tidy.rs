@@ -10,6 +10,7 @@ mod columns;
 mod dependencies;
 mod documents;
 mod glossary;
+pub(crate) mod guarantees;
 mod lengths;
 mod logs;
 mod modules;
@@ -68,6 +69,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     advice::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
     glossary::check(&tree, &mut violations);
+    guarantees::check(&tree, &mut violations);
     words::check(&tree, &mut violations);
     columns::check(&tree, &mut violations);
     violations.sort();

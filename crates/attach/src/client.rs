@@ -598,6 +598,7 @@ mod tests {
         lock
     }
 
+    // @test redfish.attached-records
     #[test]
     fn a_process_that_a_record_names_is_ended_only_if_it_is_its_daemon() {
         let states = tempfile::tempdir().unwrap();
@@ -614,6 +615,7 @@ mod tests {
         end_daemon(&lock);
     }
 
+    // @test redfish.attached-records
     #[test]
     fn records_of_others_are_not_believed() {
         if !rustix::process::geteuid().is_root() {

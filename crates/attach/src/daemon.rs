@@ -509,6 +509,7 @@ mod tests {
     /// The environment variable of the process that has to end.
     const CHILD: &str = "EBOF_TEST_CHILD";
 
+    // @test data.threads
     #[test]
     fn a_panic_of_any_thread_ends_the_daemon() {
         if std::env::var_os(CHILD).is_none() {

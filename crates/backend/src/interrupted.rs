@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(bytes(&path), SMALL);
     }
 
+    // @test data.interrupted-file-change
     #[test]
     fn nothing_that_was_stored_is_cut_off_or_removed() {
         let (_directory, path) = file(round_up(LARGE));

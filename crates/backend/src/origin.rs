@@ -311,6 +311,7 @@ mod tests {
         directory
     }
 
+    // @test output.identity
     #[test]
     fn a_block_device_has_the_best_identifier_that_it_tells() {
         let system = System { boot: Some("b00t\n".into()), udev: Some("S:md/0\nE:MD_UUID=7:8\n".into()) };
@@ -340,6 +341,7 @@ mod tests {
         }
     }
 
+    // @test output.identity
     #[test]
     fn a_partition_is_a_part_of_its_disk_and_a_loop_device_has_the_data_of_its_file() {
         let system = System::default();

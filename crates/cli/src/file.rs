@@ -71,6 +71,7 @@ mod tests {
         format!("{:#}", read(path, "the test's file", 4, kind).unwrap_err())
     }
 
+    // @test data.sigterm
     #[test]
     fn files_have_a_size_limit_and_only_regular_ones_are_read() {
         let directory = tempfile::tempdir().unwrap();

@@ -55,6 +55,7 @@ fn read(state: &StateDirectory) -> Result<Vec<String>, StateError> {
 mod tests {
     use super::*;
 
+    // @test output.made-once
     #[test]
     fn what_was_made_once_is_missed() {
         let directory = tempfile::tempdir().unwrap();

@@ -212,6 +212,7 @@ mod tests {
         Registers { cc: if enabled { Cc::ENABLE } else { Cc(0) }, phase, quiescing }
     }
 
+    // @test data.reset-and-shutdown
     #[test]
     fn a_reset_during_a_shutdown_is_complete_when_both_are() {
         let ready = registers(true, Phase::Ready);
@@ -234,6 +235,7 @@ mod tests {
         }
     }
 
+    // @test wire.enable-and-shutdown
     #[test]
     fn the_transition_table() {
         let writes = [

@@ -201,6 +201,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    // @test output.sizes
     #[test]
     fn sizes_have_nvme_clis_units() {
         for (text, bytes) in [
@@ -221,6 +222,7 @@ mod tests {
         }
     }
 
+    // @test output.sizes
     #[test]
     fn fios_suffixes_are_binary() {
         for (text, bytes) in [("4k", 4096), ("4K", 4096), ("4Ki", 4096), ("1MiB", 1 << 20), ("512", 512), ("512B", 512)]

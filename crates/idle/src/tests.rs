@@ -45,6 +45,7 @@ fn pair(first: &mut Idle, second: &mut Idle, cost_us: u64) -> u64 {
     messages
 }
 
+// @test speed.late-wake-ups
 #[test]
 fn late_wake_ups_cost_a_busy_pair_little() {
     let quiet = pair(&mut Idle::new(50), &mut Idle::new(50), 10);

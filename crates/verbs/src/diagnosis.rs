@@ -391,6 +391,7 @@ mod tests {
         assert!(facts().obstacles_to(own, Ok("127.0.0.1".parse().unwrap())).is_empty(), "an address of its own");
     }
 
+    // @test rdma.without-rdma-core
     #[test]
     fn what_is_missing_is_told_with_advice_and_from_the_bottom_up() {
         let mut facts = facts();

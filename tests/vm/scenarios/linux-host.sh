@@ -6,6 +6,8 @@
 # file of `nvmetcli save`, with a list of allowed hosts. Afterwards the machine checks the file: the
 # file system in it is clean and has what the guest wrote. A third target is killed under writes,
 # and comes back with another file behind the same NSID, EBOF_VM_SWAPS times (once).
+# @test wire.linux-host
+# @test wire.other-object
 
 open=nqn.2014-08.org.example:open
 closed=nqn.2014-08.org.example:closed

@@ -4,6 +4,7 @@
 # attached block device.
 #
 # What ebof wrote is checked in the guest, on the RAM disks behind the target, without ebof.
+# @test wire.linux-target
 
 nqn=nqn.2014-08.org.example:kernel
 

@@ -3,6 +3,8 @@
 # package: the Debian package in a machine that systemd runs: installed, configured and reloaded,
 # upgraded under I/O, connected and mounted at boot, rebooted with the target away, removed and
 # purged. Three boots of one guest; $work/ctl/stage says which one it is.
+# @test hostile.watchdog
+# @test host.forced-disconnect
 
 remote=nqn.2014-08.org.example:remote
 local=nqn.2014-08.org.example:local

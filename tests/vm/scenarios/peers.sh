@@ -8,6 +8,8 @@
 # one, libnvme's Python bindings, nvme-stas with its defaults, the kernel's persistent reservations,
 # namespaces that get other identifiers or that another host replaces, and a host that is removed
 # from the list of allowed hosts.
+# @test wire.nvme-cli
+# @test data.replaced-namespace
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 plain=nqn.2014-08.org.example:plain

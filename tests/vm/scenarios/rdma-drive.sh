@@ -4,6 +4,7 @@
 # one guest with soft RoCE. Namespace management, events, logs, firmware, a killed target,
 # reservations between two hosts.
 # shellcheck source=drive.sh
+# @test rdma.drive-verbs
 . "${BASH_SOURCE[0]%/*}/drive.sh"
 borrowed=(drive.sh)
 

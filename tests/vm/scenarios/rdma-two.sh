@@ -6,6 +6,7 @@
 # did before.
 #
 # Three guests: "target", "host", which loses its power, and "again", which is that host after it.
+# @test rdma.two-machines
 
 nqn=nqn.2014-08.org.example:two
 

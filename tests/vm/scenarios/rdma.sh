@@ -6,6 +6,7 @@
 # The target has one subsystem on an RDMA and a TCP port, which are used at once. It is killed and
 # started again during I/O, has many queues, and loses its RDMA device. Nothing may be left in the
 # adapter.
+# @test rdma.linux-host
 
 open=nqn.2014-08.org.example:open
 

@@ -151,6 +151,7 @@ mod tests {
         violations.iter().map(ToString::to_string).collect()
     }
 
+    // @test output.destroying-advice
     #[test]
     fn advice_that_destroys_is_listed_comes_later_and_says_what_is_lost() {
         let code = "fn a() { b(\"unmount it, or \\\n   use --force: its data are lost\") }\n";
@@ -167,6 +168,7 @@ mod tests {
         assert_eq!(found("destroys crates/x/src/lib.rs: a | b\n", "fn a() {}\n").len(), 1);
     }
 
+    // @test output.destroying-advice
     #[test]
     fn sizes_are_given_so_that_no_file_is_cut() {
         let list = "harmless crates/x/src/lib.rs: truncate -s\n";

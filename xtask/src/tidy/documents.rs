@@ -1,6 +1,5 @@
 //! Documents against the tree: names and paths in documents and in the documentation of modules,
-//! the tests that SPECIFICATION.md names, links between Markdown files, the indexes of documents
-//! and of ADRs.
+//! links between Markdown files, the indexes of documents and of ADRs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,6 @@ use super::Violation;
 use super::tree::Tree;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const SPECIFICATION: &str = "SPECIFICATION.md";
 const INDEX: &str = "docs/adr/README.md";
 
 /// The index of all documents.
@@ -26,7 +24,6 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
         links(tree, path, text, violations);
     }
     names(tree, violations);
-    guards(tree, violations);
     adrs(tree, violations);
     index(tree, violations);
 }
@@ -162,32 +159,6 @@ fn has_item(tree: &Tree, name: &str) -> bool {
     tree.rust().any(|(path, source)| files.iter().any(|file| path.ends_with(file)) && source.has_function(member))
 }
 
-/// Every guarantee of SPECIFICATION.md (a row of a table) names the tests or scripts that guard it
-/// in its last cell, or is `[pending]`.
-fn guards(tree: &Tree, violations: &mut Vec<Violation>) {
-    let text = tree.text(SPECIFICATION).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    let is_rule = |line: Option<&&str>| line.is_some_and(|line| line.starts_with("|--"));
-    for (index, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with('|')) {
-        // The head of a table, and the rule below it.
-        if is_rule(Some(line)) || is_rule(lines.get(index + 1)) {
-            continue;
-        }
-        let cell = line.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
-        let mut guards = cell.split('`').skip(1).step_by(2).peekable();
-        if guards.peek().is_none() && !cell.contains("[pending]") {
-            violations.push(Violation::new(SPECIFICATION, index + 1, "names no test, and is not [pending]"));
-        }
-        let is_there = |guard: &str| match guard.contains('/') {
-            true => tree.exists(guard),
-            false => tree.rust().any(|(_, source)| source.has_function(guard)),
-        };
-        for guard in guards.filter(|guard| !is_there(guard)) {
-            violations.push(Violation::new(SPECIFICATION, index + 1, format!("there is no test {guard}")));
-        }
-    }
-}
-
 /// Every ADR is in the index once. Decisions that are made at the same time have their numbers
 /// before: those of changes that never come are gaps.
 fn adrs(tree: &Tree, violations: &mut Vec<Violation>) {
@@ -273,18 +244,6 @@ mod tests {
         assert_eq!(broken(&files("[a](a.md) [b](../ARCHITECTURE.md)\n")), Vec::<String>::new());
         assert_eq!(broken(&files("[b](../ARCHITECTURE.md)\n")), ["docs/a.md is not listed"]);
         assert_eq!(broken(&files("[a](a.md)\n")), ["ARCHITECTURE.md is not listed"]);
-    }
-
-    #[test]
-    fn a_promise_has_a_test_or_is_pending() {
-        let rows = |row: &str| format!("| promise | guard |\n|---|---|\n{row}\n");
-        let check = |row: &str| broken(&[QUEUE, (ARCHITECTURE, "A\n"), (SPECIFICATION, &rows(row))]).len();
-        assert_eq!(check("| 1 MiB | `free` |"), 0);
-        assert_eq!(check("| 1 MiB | `crates/fabrics/src/queue.rs` |"), 0);
-        assert_eq!(check("| 1 MiB | [pending] |"), 0);
-        assert_eq!(check("| 1 MiB | we are sure |"), 1);
-        assert_eq!(check("| 1 MiB | `free`, `gone` |"), 1);
-        assert_eq!(check("| 1 MiB | `tests/gone.sh` |"), 1);
     }
 
     #[test]

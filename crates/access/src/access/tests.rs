@@ -102,6 +102,7 @@ fn accounts_survive_a_restart_and_sessions_do_not() {
     assert_eq!(again.by_token(token.text(), HERE).unwrap_err().reason, DeniedFor::UnknownSession);
 }
 
+// @test data.stored-outcome
 #[test]
 fn what_is_not_stored_is_not_changed() {
     let (access, _, memory) = empty();
@@ -163,6 +164,7 @@ fn sessions_end_with_what_they_stand_for() {
     assert_eq!(access.open_session(&user, HERE).unwrap_err(), Mistake::NoSuchAccount);
 }
 
+// @test redfish.login
 #[test]
 fn a_login_before_a_change_of_the_password_opens_nothing_after_it() {
     let (access, ..) = empty();

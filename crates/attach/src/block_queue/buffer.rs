@@ -174,6 +174,7 @@ mod tests {
     }
 
     /// A deep queue whose commands complete together: the same memory for each round.
+    // @test speed.block-device-memory
     #[test]
     fn what_a_deep_queue_had_is_kept_until_it_is_trimmed() {
         let mut spare = Spare::default();

@@ -484,6 +484,7 @@ mod tests {
         assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Buffer::default())).is_err());
     }
 
+    // @test host.limits-again
     #[test]
     fn large_commands_are_sent_in_parts() {
         let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };

@@ -30,6 +30,7 @@ fn send(socket: &Path, message: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    // @test host.given-up
     #[test]
     fn a_line_has_syslogs_format_and_a_missing_log_is_ignored() {
         let directory = tempfile::tempdir().unwrap();

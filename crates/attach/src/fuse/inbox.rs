@@ -81,6 +81,7 @@ mod tests {
 
     /// Writes of 128 KiB at depth 128, as the kernel may send much larger ones: the pages that they
     /// are read to are the same in each round, and not many more than the payloads have.
+    // @test speed.block-device-memory
     #[test]
     fn payloads_of_a_deep_queue_use_the_same_memory_again() {
         let mut inbox = Inbox::new(LARGEST);

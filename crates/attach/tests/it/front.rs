@@ -236,6 +236,7 @@ pub(crate) fn a_device_in_use_becomes_read_only_and_writable_again(kind: Kind) {
 }
 
 /// This process is one that a look into /proc does not find: the kernel counts it.
+// @test host.disconnect
 pub(crate) fn a_device_that_is_open_somewhere_is_not_taken_away(kind: Kind) {
     let mut rig = Rig::new(kind, &namespace(1, 4096, 4096), 1);
     let front = rig.front.as_mut().unwrap();
@@ -337,6 +338,7 @@ fn processor_time() -> Duration {
 
 /// During an outage requests accumulate in the kernel's queue: a worker that can take no more must
 /// not busy-loop.
+// @test host.waiting
 pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
     let directory = tempfile::tempdir().unwrap();
     let table = Arc::new(Table::new());

@@ -12,6 +12,7 @@ use ebof_nvme::{Nqn, Uuid};
 use crate::front::Aligned;
 use crate::line::{Line, NOTHING, NQN, direct, eventually, path};
 
+// @test host.replaced-namespace
 pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind) {
     for restart in [true, false] {
         let mut line = Line::new(kind, &["DIR/first.img:16Mi"]);
@@ -61,6 +62,7 @@ pub(crate) fn another_namespace_under_the_same_number_ends_the_device(kind: Kind
     }
 }
 
+// @test host.limits-again
 pub(crate) fn a_cache_that_a_target_comes_back_with_is_flushed(kind: Kind) {
     let mut line = Line::new(kind, &["mem:16Mi"]);
     let attached = line.connect();
@@ -83,6 +85,7 @@ pub(crate) fn a_cache_that_a_target_comes_back_with_is_flushed(kind: Kind) {
     assert!(others(&line) > before, "fsync is a Flush now");
 }
 
+// @test host.one-device
 pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let mut second = Port::new(2, Listen::new(line.address.ip(), 0));
@@ -130,6 +133,7 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     assert!(devices.is_some(), "{:?}", paths(&line));
 }
 
+// @test host.one-device
 pub(crate) fn of_two_that_connect_at_once_one_gets_the_device(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let requests = ["127.0.0.1", "localhost", "127.0.0.1", "localhost"];
@@ -147,6 +151,7 @@ pub(crate) fn of_two_that_connect_at_once_one_gets_the_device(kind: Kind) {
     assert_eq!(line.records().len(), 1);
 }
 
+// @test host.given-up
 pub(crate) fn a_controller_that_was_given_up_is_remembered(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let request = line.request_with(|overrides| overrides.ctrl_loss_tmo = Some(1));

@@ -272,6 +272,7 @@ impl Drop for User {
     }
 }
 
+// @test host.disconnect
 pub(crate) fn a_disconnect_asks_who_uses_the_device(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi", "mem:16Mi"]);
     let attached = line.connect();
@@ -339,6 +340,7 @@ fn proxy(target: SocketAddr, valve: &Arc<Valve>) -> SocketAddr {
     address
 }
 
+// @test host.disconnect
 pub(crate) fn a_daemon_that_waits_for_its_target_keeps_the_device(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let valve = Arc::<Valve>::default();
@@ -364,6 +366,7 @@ pub(crate) fn a_daemon_that_waits_for_its_target_keeps_the_device(kind: Kind) {
     assert_eq!(report.disconnected.len(), 1, "{report:?}");
 }
 
+// @test host.killed-daemon
 pub(crate) fn a_killed_daemon_is_repaired(kind: Kind) {
     let line = Line::new(kind, &["DIR/disk.img:64Mi"]);
     let attached = line.connect();
@@ -438,6 +441,7 @@ pub(crate) fn loop_devices_of_other_mount_namespaces_are_left_alone(kind: Kind) 
 }
 
 /// At a shutdown a file system on a device whose target is away has to be let go of.
+// @test host.forced-disconnect
 pub(crate) fn a_forced_disconnect_fails_requests_whose_target_is_away(kind: Kind) {
     let mut line = Line::new(kind, &["mem:16Mi"]);
     let attached = connect_in(&line.states, &line.request_with(|options| options.ctrl_loss_tmo = Some(-1))).unwrap();
@@ -481,6 +485,7 @@ fn is_block_device(path: &Path) -> bool {
         .is_ok_and(|size| size.trim() != "0")
 }
 
+// @test host.lost-connection
 pub(crate) fn devices_wait_for_a_target_that_comes_back(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:64Mi"]);
     let attached = line.connect();
@@ -511,6 +516,7 @@ pub(crate) fn devices_wait_for_a_target_that_comes_back(kind: Kind) {
     }
 }
 
+// @test host.time-outs
 pub(crate) fn devices_fail_when_the_target_stays_away(kind: Kind) {
     let mut line = Line::new(kind, &["DIR/disk.img:16Mi"]);
     let request =
@@ -589,6 +595,7 @@ pub(crate) fn write_protection_does_not_end_a_device(kind: Kind) {
     }
 }
 
+// @test host.failed-connect
 pub(crate) fn what_cannot_be_connected_leaves_nothing(kind: Kind) {
     let line = Line::new(kind, &["mem:16Mi"]);
     let wrong = Request { nqn: "nqn.2014-08.org.example:nobody".to_owned(), ..line.request() };

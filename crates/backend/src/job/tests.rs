@@ -189,6 +189,7 @@ fn deallocation_processes_all_ranges_and_ignores_failures() {
     assert!(!file.punches.load(Ordering::Relaxed));
 }
 
+// @test data.failed-flush
 #[test]
 fn after_a_failed_flush_later_flushes_fail() {
     let file = file(1, false);

@@ -134,6 +134,7 @@ fn compare(device: &dyn Device, io: &mut Io, acts: &[Act]) -> Result<(), TestCas
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    // @test data.reads-last-write
     #[test]
     fn memory_is_an_array_of_bytes(acts in acts(1)) {
         for mut io in engines(4) {
@@ -141,6 +142,7 @@ proptest! {
         }
     }
 
+    // @test data.reads-last-write
     #[test]
     fn a_buffered_file_is_an_array_of_bytes(acts in acts(1)) {
         let directory = tempfile::tempdir().unwrap();
@@ -150,6 +152,7 @@ proptest! {
         }
     }
 
+    // @test data.reads-last-write
     #[test]
     fn a_direct_file_is_an_array_of_bytes(acts in acts(4096)) {
         let directory = tempfile::tempdir().unwrap();

@@ -32,6 +32,7 @@ impl Place {
     }
 }
 
+// @test data.refused-drive
 #[test]
 fn a_missing_file() {
     let place = Place::new();
@@ -49,6 +50,7 @@ fn a_missing_file() {
     assert_eq!(error, "/dev/nvme77n1 does not exist: no such device (`lsblk` lists what there is)");
 }
 
+// @test data.refused-drive
 #[test]
 fn a_size_that_is_not_a_multiple_of_the_block_size() {
     let place = Place::new();
@@ -102,6 +104,8 @@ fn run(command: &str) {
 }
 
 /// Each advice is followed until the file can be opened, whatever size it had.
+// @test output.destroying-advice
+// @test data.interrupted-file-change
 #[test]
 fn advice_about_sizes_leads_to_an_end() {
     for (size, asked) in [(1 << 20, 68_000_000), (68_000_000, 68_000_000), (68_000_100, 68_000_000), (513, 2_000_001)] {
@@ -127,6 +131,7 @@ fn advice_about_sizes_leads_to_an_end() {
     }
 }
 
+// @test data.refused-drive
 #[test]
 fn a_read_only_file() {
     let place = Place::new();
@@ -158,6 +163,7 @@ fn neither_a_file_nor_a_block_device() {
     assert!(place.refusal("empty.img/x").contains("cannot look at it: Not a directory"));
 }
 
+// @test data.refused-drive
 #[test]
 fn a_file_in_use() {
     let place = Place::new();

@@ -578,6 +578,7 @@ mod tests {
         assert_eq!(scoped("fe80::2", &service("-a 192.0.2.1")), "fe80::2");
     }
 
+    // @test host.tls-ports
     #[test]
     fn a_port_that_says_it_wants_tls_is_not_tried() {
         let with = |security: SecType, treq: u8| {
@@ -601,6 +602,7 @@ mod tests {
         assert!(tls_of(&with(SecType::NONE, 1), "127.0.0.1".parse().unwrap(), 4420, &nqn).is_none());
     }
 
+    // @test host.dead-addresses
     #[test]
     fn an_address_that_does_not_answer_is_tried_once() {
         let service = service("-t tcp -a 127.0.0.1");

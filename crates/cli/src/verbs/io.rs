@@ -335,6 +335,7 @@ mod tests {
     use super::*;
     use ebof_nvme::identify::LbaFormat;
 
+    // @test hostile.target
     #[test]
     fn metadata_are_sent_with_their_block_unless_the_controller_inserts_them() {
         let namespace = |metadata: u16, flbas, dps| {

@@ -325,6 +325,7 @@ mod tests {
         assert_eq!(fake.last().sqe.opcode, 0x80);
     }
 
+    // @test output.confirmation
     #[test]
     fn without_a_terminal_a_format_needs_force() {
         let verb: FormatNvm = parse("x nvme0n1 -l 0");

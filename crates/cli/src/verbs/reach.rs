@@ -63,6 +63,7 @@ mod tests {
     use super::*;
 
     /// A socket that accepts by the kernel only: a program that hangs.
+    // @test host.dead-addresses
     #[test]
     fn addresses_that_do_not_answer_cost_one_time_out_together() {
         let silent: Vec<TcpListener> = (0..AT_A_TIME).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();

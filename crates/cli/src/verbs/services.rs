@@ -221,6 +221,7 @@ mod tests {
         assert!(services_of_conf(&directory.path().join("none")).unwrap().is_empty());
     }
 
+    // @test host.discovery-conf
     #[test]
     fn the_same_service_is_asked_once_and_there_are_not_too_many() {
         let directory = tempfile::tempdir().unwrap();

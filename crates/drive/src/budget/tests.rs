@@ -193,6 +193,7 @@ fn fill_logs(drive: &mut Drive) {
     }
 }
 
+// @test data.checkpoint-room
 #[test]
 fn a_checkpoint_has_room_for_the_largest_state_that_hosts_can_cause() {
     let mut drive = drive();
@@ -223,6 +224,7 @@ fn a_checkpoint_has_room_for_the_largest_state_that_hosts_can_cause() {
 }
 
 /// 64 namespaces with the largest number of registrants: 14.7 MB, which an earlier version allowed.
+// @test data.checkpoint-room
 #[test]
 fn a_drive_beyond_its_budget_works_and_accepts_no_more_entries() {
     let mut drive = drive();

@@ -509,6 +509,7 @@ fn a_sanitized_drive_has_no_data_of_hosts() {
     assert!(bench.drive.state().sanitize.is_erased());
 }
 
+// @test hostile.telemetry
 #[test]
 fn telemetry_names_hosts_to_managers_only() {
     use ebof_nvme::reservation::{PersistenceChange, Register, RegisterAction, RegisterKeys};

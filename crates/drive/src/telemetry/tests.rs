@@ -55,6 +55,7 @@ fn only_managers_can_read_identities_of_hosts() {
     assert!(!text(&page).contains("who"));
 }
 
+// @test hostile.telemetry
 #[test]
 fn a_capture_of_an_earlier_version_is_for_managers() {
     let old = r#"{"capture":{"reason":"r","areas":["nqn.a","nqn.b","nqn.c"]},"generation":3,"available":true}"#;

@@ -223,6 +223,7 @@ impl Calls for Failing {
 
 /// A medium that fails at one call, or from one call on, and a process that ends there: the next
 /// start has what the answer said, and either of both where that said that it is not known.
+// @test data.stored-outcome
 #[test]
 fn the_answer_is_what_the_next_start_has() {
     let mut unknown = 0;
@@ -260,6 +261,7 @@ fn the_answer_is_what_the_next_start_has() {
     assert!(unknown > 0);
 }
 
+// @test data.stored-outcome
 #[test]
 fn nothing_is_changed_before_it_is_known_what_is_stored() {
     let base = tempfile::tempdir().unwrap();

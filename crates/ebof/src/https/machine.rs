@@ -139,6 +139,7 @@ fn text(path: &Path) -> String {
 mod tests {
     use super::*;
 
+    // @test redfish.systems
     #[test]
     fn interfaces_have_the_addresses_of_their_networks() {
         let root = tempfile::tempdir().unwrap();

@@ -41,6 +41,7 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
+// @test hostile.metrics-endpoint
 #[test]
 fn half_open_connections_do_not_block_the_metrics() {
     let address = serve_for("127.0.0.1:0".parse().unwrap(), target(), Duration::from_secs(3600)).unwrap();

@@ -174,6 +174,7 @@ fn connections_leave_descriptors_for_everything_else() {
     }
 }
 
+// @test data.threads
 #[test]
 fn a_panic_of_any_thread_ends_the_target() {
     use std::os::unix::process::ExitStatusExt;

@@ -102,6 +102,7 @@ fn mistakes_in_a_group_and_a_queue_are_explained() {
     fails(&[&uri, "--rate", "0"], "a rate of 0");
 }
 
+// @test output.destroying-advice
 #[test]
 fn what_is_advised_in_place_of_overwriting_works() {
     let directory = tempfile::tempdir().unwrap();

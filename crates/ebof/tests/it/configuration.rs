@@ -118,6 +118,7 @@ fn goes_on(rounds: &AtomicU64) {
     }
 }
 
+// @test data.planned-revision
 #[test]
 fn a_configuration_is_changed_while_a_host_does_io() {
     let directory = tempfile::tempdir().unwrap();

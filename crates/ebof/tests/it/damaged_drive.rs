@@ -73,6 +73,7 @@ fn make(file: &Path) -> u64 {
     at
 }
 
+// @test drive.damaged-record
 #[test]
 fn a_damaged_drive_is_refused_with_the_damage_and_what_can_be_done() {
     let directory = tempfile::tempdir().unwrap();
@@ -95,6 +96,7 @@ fn a_damaged_drive_is_refused_with_the_damage_and_what_can_be_done() {
     assert!(std::fs::read(&file).unwrap() == before, "it was written");
 }
 
+// @test drive.read-only-rest
 #[test]
 fn the_rest_of_a_damaged_drive_is_served_read_only_and_hosts_are_notified() {
     let directory = tempfile::tempdir().unwrap();

@@ -128,6 +128,7 @@ fn follow(directory: &Path, path: &Path, told: &str) {
     before.iter().for_each(|(path, content)| std::fs::write(path, content).unwrap());
 }
 
+// @test output.destroying-advice
 #[test]
 fn each_file_that_is_damaged_is_named_and_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -180,6 +180,7 @@ fn verify(controller: &Controller, slots: &mut [Slot], round: u64) -> usize {
     checked
 }
 
+// @test data.durable-writes
 #[test]
 fn acknowledged_data_survive_a_killed_target() {
     let checked = survives(start_plain);

@@ -130,6 +130,7 @@ fn a_port_is_drained() {
     connect(&serving).unwrap();
 }
 
+// @test data.interrupted-file-change
 #[test]
 fn a_file_grows_with_its_namespace() {
     let directory = tempfile::tempdir().unwrap();
@@ -164,6 +165,7 @@ fn a_file_grows_with_its_namespace() {
     assert!(told.contains("memory and null drives keep the size"), "{told}");
 }
 
+// @test data.planned-revision
 #[test]
 fn two_administrators_do_not_lose_each_others_changes() {
     let directory = tempfile::tempdir().unwrap();
@@ -188,6 +190,7 @@ fn two_administrators_do_not_lose_each_others_changes() {
 
 /// Changes that have nothing to do with each other are made one after the other, however many come
 /// at once; of those that contradict each other one is made.
+// @test data.parallel-edits
 #[test]
 fn of_many_changes_at_once_each_is_made() {
     const COUNT: usize = 30;
@@ -262,6 +265,7 @@ fn what_is_no_edit_is_refused_with_what_is_accepted() {
 }
 
 /// Memory keeps its size: the way that is advised ends with another namespace of the size wanted.
+// @test output.destroying-advice
 #[test]
 fn memory_gets_another_size_as_the_advice_says() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,6 +23,8 @@ fn resident_bytes(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
+// @test speed.idle-memory
+// @test speed.idle
 #[test]
 fn an_idle_target_with_64_connections_uses_no_processor_and_little_memory() {
     let server = Server::start(NQN, &["mem:64Mi"]);

@@ -30,6 +30,7 @@ fn status(serving: &Serving) -> Value {
     document["status"].clone()
 }
 
+// @test data.missing-objects
 #[test]
 fn damaged_accounts_keep_nobody_from_the_data() {
     let directory = tempfile::tempdir().unwrap();

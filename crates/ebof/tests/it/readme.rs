@@ -227,6 +227,7 @@ fn obstacle() -> Option<&'static str> {
     None
 }
 
+// @test output.readme
 #[test]
 fn the_tour_of_the_readme_prints_what_it_says() {
     if let Some(obstacle) = obstacle() {
@@ -312,6 +313,7 @@ fn the_example_of_a_box_is_served_as_it_is() {
     }
 }
 
+// @test output.readme
 #[test]
 fn the_picture_of_the_terminal_shows_the_first_commands() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

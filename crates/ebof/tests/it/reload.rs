@@ -81,6 +81,7 @@ fn disks(list: &str) -> String {
     format!("[[subsystems]]\nnqn = \"nqn.2014-08.org.example:disks\"\nallow_any_host = true\nnamespaces = [{list}]\n")
 }
 
+// @test data.truncated-configuration
 #[test]
 fn a_truncated_configuration_removes_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -112,6 +113,7 @@ fn the_warnings_of_a_configuration_are_in_the_log() {
     assert!(lines.last().unwrap().contains("WARN"), "{lines:#?}");
 }
 
+// @test data.stable-ids
 #[test]
 fn removing_the_first_of_two_ports_and_of_two_drives_does_not_affect_the_second() {
     let directory = tempfile::tempdir().unwrap();
@@ -133,6 +135,7 @@ fn removing_the_first_of_two_ports_and_of_two_drives_does_not_affect_the_second(
     server.wait("the configuration has not changed");
 }
 
+// @test data.grown-file
 #[test]
 fn a_target_notices_a_grown_file_on_request() {
     let directory = tempfile::tempdir().unwrap();

@@ -118,6 +118,7 @@ fn wait<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+// @test redfish.restart
 #[test]
 fn a_restart_over_redfish_costs_hosts_a_reconnect() {
     let directory = tempfile::tempdir().unwrap();
@@ -145,6 +146,7 @@ fn a_restart_over_redfish_costs_hosts_a_reconnect() {
     assert!(served.descriptors() <= before + 4, "{before}, {}", served.descriptors());
 }
 
+// @test redfish.missing-address
 #[test]
 fn an_address_that_is_missing_does_not_keep_the_other_away() {
     let directory = tempfile::tempdir().unwrap();
@@ -161,6 +163,7 @@ fn an_address_that_is_missing_does_not_keep_the_other_away() {
     wait("the end of it", || served.get(MANAGER).filter(|now| now["Status"]["Conditions"].is_null()));
 }
 
+// @test redfish.listen
 #[test]
 fn management_moves_to_another_address_while_it_is_served() {
     let directory = tempfile::tempdir().unwrap();

@@ -94,6 +94,7 @@ fn lines(from: ChildStderr) -> Receiver<String> {
     receive
 }
 
+// @test data.sigterm
 #[test]
 fn no_configuration_file_delays_signals_or_exhausts_memory() {
     let directory = tempfile::tempdir().unwrap();
@@ -133,6 +134,7 @@ fn no_configuration_file_delays_signals_or_exhausts_memory() {
     assert!(server.ends().success());
 }
 
+// @test data.threads
 #[test]
 fn a_target_that_cannot_serve_with_every_thread_ends() {
     let directory = tempfile::tempdir().unwrap();

@@ -239,6 +239,7 @@ fn what_cannot_be_stored_is_not_changed() {
     full(small.0.path(), &small.state());
 }
 
+// @test output.advice
 #[test]
 fn a_drive_that_was_pulled_out_comes_back_as_is_advised() {
     let Some(small) = Small::new() else {
@@ -329,6 +330,7 @@ fn full(directory: &Path, state: &Path) {
     assert_eq!((backings(&serving), exported(&serving)["generation"].clone()), (vec!["mem:2Mi".to_owned()], 3.into()));
 }
 
+// @test output.made-once
 #[test]
 fn a_start_makes_what_is_new_and_misses_what_it_had() {
     let directory = tempfile::tempdir().unwrap();

@@ -65,6 +65,7 @@ impl Drop for Supervised {
     }
 }
 
+// @test hostile.watchdog
 #[test]
 fn a_supervisor_is_told_of_start_life_reloads_and_end() {
     let directory = tempfile::tempdir().unwrap();

@@ -256,6 +256,7 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
 }
 
 /// Advice in words, of which one part destroys: each part leads on, the harmless ones first.
+// @test output.destroying-advice
 #[test]
 fn a_full_drive_is_used_again_as_the_advice_says() {
     let directory = tempfile::tempdir().unwrap();

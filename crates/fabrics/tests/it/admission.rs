@@ -16,6 +16,7 @@ fn told(cqe: &ebof_nvme::Cqe) -> (Status, Option<&'static str>) {
 
 const INVALID: Status = Status::CONNECT_INVALID_PARAMETERS;
 
+// @test wire.do-not-retry
 #[test]
 fn every_refusal_of_an_admin_queue_has_its_field() {
     let good = connect_data(DRIVE, ALICE, ControllerId::DYNAMIC);
@@ -77,6 +78,8 @@ fn every_refusal_of_an_admin_queue_has_its_field() {
     }
 }
 
+// @test wire.do-not-retry
+// @test limits.granted
 #[test]
 fn every_refusal_of_an_io_queue_has_its_field() {
     let mut world = World::new();
@@ -170,6 +173,7 @@ fn controllers_are_limited_and_reused() {
     assert_eq!(world.connect(at, admin_connect(), &connect_data(DRIVE, BOB, ControllerId::DYNAMIC)).1, None);
 }
 
+// @test hostile.shares
 #[test]
 fn one_host_leaves_controllers_and_queues_for_others() {
     let limits = Limits { controllers: 4, host_controllers: 3, host_queues: 5, ..Limits::default() };

@@ -435,6 +435,7 @@ fn ticket(step: Step) -> Executing {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
+    // @test data.completed-once
     #[test]
     fn every_command_completes_once(acts in prop::collection::vec(acts(), 1..200)) {
         let mut run = Run::new();
@@ -450,6 +451,7 @@ proptest! {
         run.finish();
     }
 
+    // @test hostile.no-crash
     #[test]
     fn no_command_panics_in_any_state(bytes: [u8; 64], opcode in 0u8..0x20, state in 0u8..5, wild: bool) {
         let mut sqe = Sqe::read_from_bytes(&bytes).unwrap();

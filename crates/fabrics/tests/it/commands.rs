@@ -81,6 +81,7 @@ const OFFSET: Status = Status::SGL_OFFSET_INVALID.dnr();
 const TYPE: Status = Status::SGL_TYPE_INVALID.dnr();
 const PROTECTION_INFORMATION: Status = Status(0x181).dnr();
 
+// @test limits.transfer
 #[test]
 fn io_commands() {
     let (mut world, _, io) = world();
@@ -408,6 +409,7 @@ fn features_return_the_values_set() {
     assert_eq!(id, crate::support::host_id(ALICE).0);
 }
 
+// @test limits.granted
 #[test]
 fn queues_are_granted_up_to_the_limit_and_no_more() {
     let mut world = World::new();
@@ -452,6 +454,7 @@ fn abort_finds_the_queue_and_respects_its_limit() {
     assert!(world.run(admin_queue, abort(1, 1)).status().is_success());
 }
 
+// @test limits.command-identifier
 #[test]
 fn a_command_identifier_in_use_is_refused() {
     let (mut world, _, io) = world();

@@ -34,6 +34,7 @@ fn the_log_page_has_the_layout_of_the_specification() {
     insta::assert_snapshot!(dump(&log(&mut world, at)));
 }
 
+// @test wire.discovery
 #[test]
 fn each_host_sees_its_subsystems_at_the_address_that_it_uses() {
     let mut world = World::new();

@@ -63,6 +63,7 @@ fn granted(outcome: &Result<Waiting, (Status, Option<RefusalReason>)>) -> bool {
     matches!(outcome, Err((status, None)) if status.is_success())
 }
 
+// @test data.old-association
 #[test]
 fn io_queues_of_a_new_association_wait_for_commands_of_the_old_one_at_devices() {
     let mut world = World::new();
@@ -116,6 +117,7 @@ fn a_host_that_reconnects_with_another_identifier_or_nqn_waits_as_well() {
     }
 }
 
+// @test data.old-association
 #[test]
 fn an_association_that_a_timer_or_an_administrator_ends_drains_as_well() {
     for reason in [CloseReason::KeepAlive, CloseReason::HostNotAllowed] {
@@ -168,6 +170,7 @@ fn a_queue_whose_connection_was_lost_is_connected_again_when_it_has_drained() {
     assert!(granted(&decide(&mut world, waiting)));
 }
 
+// @test data.hanging-device
 #[test]
 fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     let mut world = World::new();
@@ -220,6 +223,7 @@ fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     assert!(granted(&decide(&mut world, of_bob)));
 }
 
+// @test data.old-association
 #[test]
 fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_silent_association() {
     for silent_ms in [0, SILENT_MS - 1, SILENT_MS] {
@@ -309,6 +313,7 @@ fn a_reset_during_a_shutdown_waits_for_the_same_queues() {
     assert_eq!(csts(&mut world), 0);
 }
 
+// @test data.reset-and-shutdown
 #[test]
 fn a_preempt_waits_for_queues_that_a_reset_closes() {
     let mut world = World::new();

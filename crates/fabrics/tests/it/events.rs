@@ -36,6 +36,7 @@ fn set_namespaces(world: &mut World, nsids: &[u32]) {
     world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).namespaces = table);
 }
 
+// @test data.add-namespace
 #[test]
 fn added_and_removed_namespaces_are_announced_once_until_the_log_is_read() {
     let mut world = World::new();
@@ -178,6 +179,7 @@ fn pass(world: &mut World, until_ms: u64) {
     world.now_ms = until_ms;
 }
 
+// @test hostile.keep-alive
 #[test]
 fn a_silent_hosts_association_ends_after_its_time_out() {
     let mut world = World::new();
@@ -257,6 +259,7 @@ fn commands_of_a_queue_that_has_ended_count_for_the_keep_alive_timer() {
     assert!(world.run(at, Sqe::new(admin::KEEP_ALIVE)).status().is_success());
 }
 
+// @test hostile.keep-alive
 #[test]
 fn after_the_target_was_stopped_timers_are_restarted_once() {
     let mut world = World::new();

@@ -45,6 +45,7 @@ fn snapshots() {
     insta::assert_snapshot!(out);
 }
 
+// @test wire.linux-fields
 #[test]
 fn a_linux_host_finds_the_fields_that_it_requires() {
     let mut world = World::new();
@@ -101,6 +102,7 @@ fn controller_lists_have_only_the_subsystems_controllers() {
     assert_eq!(list(&mut world, 0x13 | u32::from(second.0) << 16, 0), [second.0]);
 }
 
+// @test limits.namespaces
 #[test]
 fn a_thousand_namespaces_are_listed() {
     let mut model = crate::support::model();

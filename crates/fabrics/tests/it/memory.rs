@@ -281,6 +281,7 @@ fn data_are_where_the_command_says_and_as_many() {
     assert_eq!([0, sgl, metadata].map(|flags| length(io, read, flags)), [Some(8192), Some(8192), None]);
 }
 
+// @test data.guest-sanitize
 #[test]
 fn queues_come_and_go_while_the_drive_is_sanitized() {
     let mut world = World::managed();

@@ -31,6 +31,7 @@ fn identify(cns: u32, nsid: u32, csi: u32) -> Sqe {
 /// CC with the command sets that TrueNAS' client and Linux enable if CAP allows it.
 const ALL_COMMAND_SETS: u32 = Cc::ENABLE.0 | 6 << 4;
 
+// @test wire.unusual-hosts
 #[test]
 fn truenas_python_client_and_linux_enable_all_command_sets() {
     let mut world = World::managed();
@@ -78,6 +79,7 @@ fn truenas_python_client_and_linux_enable_all_command_sets() {
     }
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn truenas_python_client_sends_another_host_identifier_for_each_queue() {
     let mut world = World::new();
@@ -102,6 +104,7 @@ fn truenas_python_client_sends_another_host_identifier_for_each_queue() {
     assert_eq!(refusal.unwrap().reason, RefusalReason::OtherHost);
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn spdk_perf_has_no_host_nqn() {
     let mut world = World::new();
@@ -156,6 +159,7 @@ fn subsystems(world: &mut World, at: u64, lsp: u32) -> Vec<String> {
     entries.map(|entry| entry.subsystem_nqn().to_string()).collect()
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn spdk_reuses_the_identifiers_of_abandoned_event_requests() {
     let mut world = World::new();
@@ -220,6 +224,7 @@ fn a_withdrawn_event_request_frees_its_slot_and_other_commands_are_not_withdrawn
     assert_eq!(world.queues[&at].outstanding(), 0);
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn spdk_bdevio_tries_an_opcode_that_is_reserved_for_fabrics() {
     let mut world = World::new();
@@ -233,6 +238,7 @@ fn spdk_bdevio_tries_an_opcode_that_is_reserved_for_fabrics() {
     assert!(world.run(io, disconnect()).status().is_success());
 }
 
+// @test wire.admin-queue-size
 #[test]
 fn small_io_queues_do_not_limit_the_admin_queue() {
     for most in [2, 16, 31] {
@@ -259,6 +265,7 @@ fn small_io_queues_do_not_limit_the_admin_queue() {
     }
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn nvme_stas_requests_local_entries_at_a_discovery_port() {
     let mut world = World::new();
@@ -279,6 +286,7 @@ fn nvme_stas_requests_local_entries_at_a_discovery_port() {
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY, DRIVE, DRIVE]);
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn libnvme_1_3_uses_tls_if_a_secure_channel_is_not_required() {
     let mut world = World::new();
@@ -308,6 +316,7 @@ fn a_local_port_is_recognised_by_any_form_of_its_address() {
     assert_eq!(subsystems(&mut world, at, 2), [OWN_DISCOVERY]);
 }
 
+// @test wire.zero-host-identifier
 #[test]
 fn a_host_identifier_of_zeros_is_a_separate_host_without_reservations() {
     let mut world = World::managed();
@@ -366,6 +375,7 @@ fn create_namespace(world: &mut World, at: u64, cntlid: ControllerId) {
     assert!(world.run_with(at, attach, &list).status().is_success());
 }
 
+// @test wire.excess-data
 #[test]
 fn linux_sends_sixteen_bytes_with_every_reservation_command() {
     let mut world = World::managed();
@@ -388,6 +398,7 @@ fn linux_sends_sixteen_bytes_with_every_reservation_command() {
     }
 }
 
+// @test wire.excess-data
 #[test]
 fn excess_parameter_data_are_accepted_and_ignored() {
     let mut world = World::managed();
@@ -456,6 +467,7 @@ fn excess_parameter_data_are_accepted_and_ignored() {
     assert_eq!(world.run(admin, with_data(delete, 4096)).status(), Status::SUCCESS);
 }
 
+// @test wire.do-not-retry
 #[test]
 fn refusals_that_need_an_administrator_have_do_not_retry() {
     // With DNR Linux (6.10 and later) gives up immediately, otherwise it tries until ctrl_loss_tmo.

@@ -87,6 +87,7 @@ pub(crate) const NONE: [u32; 0] = [];
 pub(crate) const ABSENT: Status = Status::INVALID_NAMESPACE.dnr().more();
 pub(crate) const NOT_YET: Status = Status::NAMESPACE_NOT_READY.more();
 
+// @test data.replaced-namespace
 #[test]
 fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace() {
     let mut world = World::new();
@@ -117,6 +118,7 @@ fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace(
     assert_eq!((events(&world), list(&mut world, &host)), (3, vec![2]));
 }
 
+// @test data.replaced-namespace
 #[test]
 fn an_identify_before_the_log_was_read_does_not_count() {
     let mut world = World::new();
@@ -193,6 +195,7 @@ fn hosts_without_events_find_it_when_they_identify_again() {
     assert!(write(&mut world, &by_number).0.is_success());
 }
 
+// @test data.replaced-namespace
 #[test]
 fn removal_and_addition_in_two_reloads_are_the_same_and_new_hosts_see_the_current_state() {
     let mut world = World::new();
@@ -269,6 +272,7 @@ fn events(world: &World, host: &Host) -> usize {
     world.events.iter().filter(|(at, cqe)| *at == host.admin && cqe.result() == 0x0004_0002).count()
 }
 
+// @test data.replaced-namespace
 #[test]
 fn a_replacement_by_one_host_is_two_events_for_the_others() {
     let mut world = World::managed();
@@ -313,6 +317,7 @@ fn volume(world: &World) -> Option<u64> {
     Some(world.drive.view().namespaces.first()?.1.volume.0)
 }
 
+// @test data.replaced-namespace
 #[test]
 fn a_host_that_replaces_a_namespace_sees_it_immediately() {
     let mut world = World::managed();

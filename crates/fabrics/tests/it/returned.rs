@@ -39,6 +39,7 @@ fn replaced_meanwhile() -> World {
     world
 }
 
+// @test wire.other-object
 #[test]
 fn what_waited_while_the_object_was_replaced_reaches_no_other_one() {
     let mut world = replaced_meanwhile();
@@ -60,6 +61,7 @@ fn what_waited_while_the_object_was_replaced_reaches_no_other_one() {
     assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
 }
 
+// @test wire.other-object
 #[test]
 fn a_host_that_finds_what_it_holds_goes_on() {
     let mut world = replaced_meanwhile();
@@ -154,6 +156,7 @@ fn refuses_what_waited(world: &mut World, host: &Host, events: usize) {
     assert!(status.is_success() && step.contains("DeviceId(77)"), "{status} {step}");
 }
 
+// @test wire.spdk-other-object
 #[test]
 fn a_host_that_looks_and_does_not_compare_is_shown_that_its_object_is_gone() {
     let mut world = replaced_meanwhile();
@@ -175,6 +178,7 @@ fn a_host_that_looks_and_does_not_compare_is_shown_that_its_object_is_gone() {
     assert_eq!(connect_as_spdk(&mut world, ALICE).1, [2]);
 }
 
+// @test wire.spdk-other-object
 #[test]
 fn a_host_that_cannot_hold_another_object_is_shown_all_at_once() {
     // The firmware of a host that held it: it does not wait for events.
@@ -201,6 +205,7 @@ fn a_host_that_cannot_hold_another_object_is_shown_all_at_once() {
     assert_eq!(connect_as_spdk(&mut world, ALICE).1, [1, 2]);
 }
 
+// @test wire.spdk-other-object
 #[test]
 fn an_object_that_comes_long_after_such_a_host_refuses_what_waited_too() {
     // The one it holds is missing when it comes back.
@@ -232,6 +237,7 @@ fn an_object_that_comes_long_after_such_a_host_refuses_what_waited_too() {
     refuses_what_waited(&mut world, &host, first);
 }
 
+// @test wire.spdk-other-object
 #[test]
 fn one_more_change_begins_it_anew_for_such_a_host() {
     let third = Namespace { object: DataId([0x99; 16]), uuid: Uuid([0x99; 16]), ..namespace(1) };
@@ -323,6 +329,7 @@ fn it_begins_anew_when_the_object_changes_again() {
     assert!(write(&mut world, &host).0.is_success());
 }
 
+// @test wire.other-object
 #[test]
 fn nothing_that_names_the_namespace_is_executed() {
     let mut world = replaced_meanwhile();
@@ -386,6 +393,7 @@ fn an_nsid_that_named_nothing_when_the_host_came_back_is_told_apart_too() {
     assert_eq!(list(&mut world, &none), NONE);
 }
 
+// @test wire.other-object
 #[test]
 fn another_host_has_deleted_and_created_it_meanwhile() {
     let mut world = World::managed();
@@ -417,6 +425,8 @@ fn restarted(objects: Objects, namespaces: &[Namespace]) -> World {
     world
 }
 
+// @test wire.spdk-other-object
+// @test wire.other-object
 #[test]
 fn what_an_earlier_process_served_counts() {
     let mut world = World::new();
@@ -450,6 +460,7 @@ fn what_an_earlier_process_served_counts() {
     assert_eq!(write(&mut world, &host).0, NOT_YET);
 }
 
+// @test wire.other-object
 #[test]
 fn what_does_not_fit_is_thought_to_have_changed() {
     let known = World::new().registry.objects().iter().next().map(|(_, known)| *known).unwrap();

@@ -76,6 +76,7 @@ fn no_way_is_right_everywhere() {
     assert!((0..3).all(lags));
 }
 
+// @test speed.shared-processors
 #[test]
 fn the_best_way_is_found_wherever_ends_and_programs_are() {
     for (load, ways) in LOADS.into_iter().zip(&*WAYS) {
@@ -89,6 +90,7 @@ fn the_best_way_is_found_wherever_ends_and_programs_are() {
 }
 
 /// Programs start and end, and an end moves to the other processor.
+// @test speed.shared-processors
 #[test]
 fn a_change_is_noticed_within_100_ms() {
     for (load, ways) in LOADS.into_iter().zip(&*WAYS) {

@@ -78,6 +78,7 @@ impl Limits {
 mod tests {
     use super::*;
 
+    // @test hostile.target
     #[test]
     fn limits_are_the_controllers_and_always_usable() {
         let identify = IdentifyController { mdts: 5, vwc: 1, ..IdentifyController::default() };

@@ -162,6 +162,7 @@ mod tests {
     use super::*;
     use crate::wait::Waiter;
 
+    // @test redfish.repeated-trouble
     #[test]
     fn trouble_is_told_once_a_minute_with_a_count() {
         let waker = Waiter::stepped(&Clock::simulated(1)).waker().unwrap();
@@ -187,6 +188,7 @@ mod tests {
         assert_eq!((troubles.due(500_000), troubles.totals()[3].1), (Vec::new(), 1));
     }
 
+    // @test redfish.repeated-trouble
     #[test]
     fn losses_are_told_apart() {
         let terminated = |status| Loss::Terminated(Termination { status, information: 0 });

@@ -188,6 +188,7 @@ mod tests {
         assert_eq!(log_kind(error), Kind::LogChanges, "which is no mistake of the service");
     }
 
+    // @test hostile.target
     #[test]
     fn the_number_of_records_of_a_log_is_limited() {
         let log = read_log(128 << 10, service(u64::MAX, vec![])).unwrap();

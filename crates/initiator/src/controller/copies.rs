@@ -102,6 +102,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        // @test host.asynchronous
         #[test]
         fn every_block_is_copied_once_within_the_limits(
             ranges in proptest::collection::vec((0u64..1 << 40, 1u64..300), 0..20),

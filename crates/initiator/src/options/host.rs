@@ -219,6 +219,7 @@ mod tests {
         assert_eq!(identity_under(root(&[zeros]).path()).source, Source::Kept);
     }
 
+    // @test output.host-identities
     #[test]
     fn machines_without_a_name_have_identities_of_their_own_that_they_keep() {
         let (one, two) = (root(&[]), root(&[]));

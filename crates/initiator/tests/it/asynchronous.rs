@@ -25,6 +25,7 @@ async fn open(peer: &Peer) -> AsyncNamespace {
 }
 
 /// One command of the peer takes 256 blocks at most.
+// @test host.asynchronous
 #[test]
 fn every_command_is_split_like_blocking_calls() {
     let peer = Peer::new();
@@ -85,6 +86,7 @@ fn blocks_with_protection_information_are_compared_in_parts() {
 }
 
 /// A range of the peer's has 7 blocks at most, a Copy 4 ranges and 20 blocks.
+// @test host.asynchronous
 #[test]
 fn ranges_are_copied_in_parts_and_again_after_a_loss() {
     let peer = Peer::new();
@@ -125,6 +127,7 @@ fn ranges_are_copied_in_parts_and_again_after_a_loss() {
     });
 }
 
+// @test host.sent-once
 #[test]
 fn a_command_without_a_method_is_sent_unchanged() {
     let peer = Peer::new();
@@ -148,6 +151,7 @@ fn a_command_without_a_method_is_sent_unchanged() {
     });
 }
 
+// @test host.asynchronous
 #[test]
 fn a_refused_command_returns_its_buffer() {
     let peer = Peer::new();
@@ -172,6 +176,7 @@ fn a_refused_command_returns_its_buffer() {
     });
 }
 
+// @test host.asynchronous
 #[test]
 fn commands_are_retried_after_losses_and_transient_statuses() {
     let peer = Peer::new();

@@ -194,6 +194,7 @@ fn the_subsystem_is_not_known() {
     );
 }
 
+// @test output.connect-errors
 #[test]
 fn connect_is_refused() {
     let invalid = |in_data, offset| ConnectResult::Invalid { in_data, offset }.encode();
@@ -295,6 +296,7 @@ fn the_target_sends_a_term_request() {
     thread.join().unwrap();
 }
 
+// @test hostile.target
 #[test]
 fn the_target_breaks_the_protocol() {
     // An ICResp with a PDU format version that does not exist.

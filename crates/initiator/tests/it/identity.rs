@@ -64,6 +64,7 @@ impl Counted {
     }
 }
 
+// @test host.replaced-namespace
 #[test]
 fn a_namespace_replaced_before_a_reconnect_gets_no_command() {
     type Change = (&'static str, fn(&mut Ids));
@@ -128,6 +129,7 @@ fn the_same_namespace_continues_after_a_reconnect_even_with_few_identifiers() {
     }
 }
 
+// @test host.replaced-while-connected
 #[test]
 fn a_replacement_is_noticed_by_an_event_and_by_invalid_namespace() {
     for event in [true, false] {
@@ -227,6 +229,7 @@ fn another_block_size_ends_a_handle_and_another_capacity_does_not() {
     assert_eq!(controller.namespace(Nsid(1)).unwrap().block_bytes(), 4096);
 }
 
+// @test host.limits-again
 #[test]
 fn limits_are_read_again_after_a_reconnect() {
     let peer = Peer::new();

@@ -337,6 +337,7 @@ fn a_status_is_returned_and_as_an_error_has_its_name() {
     assert_eq!(error.to_string(), "Write: Write Fault (SCT 2h, SC 80h, DNR)");
 }
 
+// @test hostile.target
 #[test]
 fn success_without_complete_data_is_an_error() {
     let peer = Peer::new();
@@ -346,6 +347,7 @@ fn success_without_complete_data_is_an_error() {
     assert!(matches!(error, Error::Malformed(_)), "{error}");
 }
 
+// @test hostile.target
 #[test]
 fn success_of_an_admin_command_without_its_data_is_an_error() {
     use ebof_nvme::opcode::admin;

@@ -81,6 +81,7 @@ fn a_target_that_violates_the_protocol_is_disconnected_and_reconnected() {
 }
 
 /// Of commands that are repeated until they succeed, nobody would know.
+// @test redfish.repeated-trouble
 #[test]
 fn digest_errors_and_refusals_are_counted_and_told() {
     let peer = Peer::new();
@@ -205,6 +206,7 @@ fn a_system_call_that_fails_ends_the_connection_with_a_lent_buffer() {
     assert!(peer.state().connects.len() > before, "over a new connection");
 }
 
+// @test host.lost-connection
 #[test]
 fn reads_and_writes_of_a_namespace_survive_losses() {
     let peer = Peer::new();
@@ -222,6 +224,7 @@ fn reads_and_writes_of_a_namespace_survive_losses() {
     }
 }
 
+// @test host.time-outs
 #[test]
 fn a_controller_that_does_not_return_is_given_up() {
     let peer = Peer::new();
@@ -247,6 +250,7 @@ fn a_controller_that_does_not_return_is_given_up() {
     controller.disconnect();
 }
 
+// @test host.time-outs
 #[test]
 fn fast_io_fail_ends_commands_before_the_controller_is_given_up() {
     let peer = Peer::new();

@@ -60,6 +60,7 @@ fn data_are_the_same_after_every_way() {
     await_registered(&peer, 0);
 }
 
+// @test rdma.registered-buffers
 #[test]
 fn a_buffer_in_a_region_is_registered_once_and_not_copied() {
     let peer = RdmaPeer::new();
@@ -95,6 +96,7 @@ fn a_buffer_in_a_region_is_registered_once_and_not_copied() {
     }
 }
 
+// @test rdma.registered-buffers
 #[test]
 fn more_data_than_bounce_memory_wait_for_it() {
     let peer = RdmaPeer::new();
@@ -193,6 +195,7 @@ fn a_controller_with_few_receives_gets_few_commands_at_a_time() {
     }
 }
 
+// @test rdma.connect-errors
 #[test]
 fn every_reject_is_explained() {
     let peer = RdmaPeer::new();
@@ -214,6 +217,7 @@ fn every_reject_is_explained() {
     assert!(matches!(connect().kind(), ConnectErrorKind::Protocol { .. }));
 }
 
+// @test rdma.connect-errors
 #[test]
 fn each_step_of_connecting_that_fails_is_reported() {
     let peer = RdmaPeer::new();
@@ -247,6 +251,7 @@ fn a_queue_that_the_device_is_too_small_for_is_reported() {
     assert!(matches!(error.kind(), ConnectErrorKind::RdmaLimit { .. }), "{error:?}");
 }
 
+// @test rdma.protocol-errors
 #[test]
 fn a_controller_that_breaks_the_protocol_loses_the_connection() {
     for (action, reason) in [
@@ -287,6 +292,7 @@ fn a_controller_that_breaks_the_protocol_loses_the_connection() {
     }
 }
 
+// @test rdma.protocol-errors
 #[test]
 fn a_lost_connection_gives_buffers_back_and_comes_back() {
     type Fault = fn(&RdmaPeer);

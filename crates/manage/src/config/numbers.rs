@@ -94,6 +94,7 @@ mod tests {
 
     const PORTS: &str = "[[ports]]\nlisten = \"tcp://10.0.0.1:1\"\n[[ports]]\nlisten = \"tcp://10.0.0.2:1\"\n";
 
+    // @test data.stable-ids
     #[test]
     fn a_port_keeps_its_id_when_an_earlier_one_is_removed() {
         let second = "[[ports]]\nlisten = \"tcp://10.0.0.2:1\"\n";
@@ -112,6 +113,7 @@ mod tests {
         format!("[[subsystems]]\nnqn = \"disks\"\nallow_any_host = true\nnamespaces = [{list}]\n")
     }
 
+    // @test data.stable-ids
     #[test]
     fn a_namespace_keeps_its_nsid_when_an_earlier_one_is_removed() {
         let before = disks("\"a.img\", \"b.img\", \"mem:1M\", \"mem:1M\"");

@@ -181,6 +181,7 @@ mod tests {
     use super::*;
     use crate::enclosure::tests::inventory;
 
+    // @test redfish.bound-changes
     #[test]
     fn a_host_that_comes_changes_the_answer() {
         let changes = [Change::Assign { function: "d3/vf2".parse().unwrap(), port: None }];

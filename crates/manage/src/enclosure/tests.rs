@@ -325,6 +325,7 @@ fn all_mistakes_with_namespaces_are_reported_at_once() {
 }
 
 /// What is told of changes that contradict ones before them, which the drive would refuse later.
+// @test data.transaction-checks
 #[test]
 fn each_change_is_checked_against_what_the_ones_before_it_leave() {
     let added = r#"{"change": "add-drive", "drive": {"name": "d5", "backing": "mem:1G", "functions": 2}}"#;

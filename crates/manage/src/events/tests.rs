@@ -173,6 +173,7 @@ fn a_number_from_before_a_restart_begins_anew() {
     assert_eq!((ids(&answer.events), answer.latest, answer.started_unix_ms), (vec![1], 1, 7));
 }
 
+// @test redfish.cleared-log
 #[test]
 fn a_log_that_is_cleared_keeps_what_somebody_did() {
     let mut log = EventLog::new(100);

@@ -73,6 +73,7 @@ fn the_smallest_configuration_is_one_line() {
     assert_eq!(config.target, TargetOptions::default());
 }
 
+// @test output.derived-identifiers
 #[test]
 fn derived_identifiers_never_change() {
     let nqn = Nqn::parse("nqn.2014-08.org.example:drive0").unwrap();
@@ -152,6 +153,7 @@ fn a_message_shows_the_position_and_what_is_accepted() {
     );
 }
 
+// @test limits.configuration-values
 #[test]
 fn each_mistake_is_reported() {
     let same_port = "[[ports]]\nlisten = \"tcp://[::1]:1\"\n[[ports]]\nlisten = \"tcp://[::1]:1\"";
@@ -205,6 +207,7 @@ fn each_mistake_is_reported() {
     }
 }
 
+// @test limits.configuration-values
 #[test]
 fn each_mistake_in_a_subsystem_is_reported() {
     for (line, expected) in [
@@ -246,6 +249,7 @@ fn each_mistake_in_a_subsystem_is_reported() {
     assert_eq!(good(&in_subsystem(&full)).subsystems[0].namespaces[1023].nsid, 1024);
 }
 
+// @test output.configuration-errors
 #[test]
 fn all_mistakes_are_reported_at_once() {
     let text = "[target]\nthreads = 0\n[[ports]]\nname = \"a\"\nlisten = \"tcp://10.0.0\"\ndata_digest = \"on\"\n\

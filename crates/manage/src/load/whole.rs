@@ -142,6 +142,7 @@ namespaces = ["b.img"]
         assert_eq!(load("a.toml", "").unwrap().objection(&Config::default()), None);
     }
 
+    // @test data.truncated-configuration
     #[test]
     fn a_file_truncated_anywhere_is_detected_or_removes_nothing() {
         for end in 0..FULL.len() {

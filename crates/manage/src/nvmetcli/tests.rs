@@ -19,6 +19,7 @@ fn with(from: &str, to: &str) -> Result<(Config, Vec<String>), Vec<String>> {
     }
 }
 
+// @test output.nvmetcli
 #[test]
 fn a_saved_file_is_imported_unchanged() {
     let loaded = load("nvmet.json", SAVED).unwrap();

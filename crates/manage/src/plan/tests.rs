@@ -246,6 +246,7 @@ fn what_is_slow_can_change_without_a_restart() {
 }
 
 /// No key that may be left out is called by a word that says nothing.
+// @test output.defaults
 #[test]
 fn a_key_that_is_not_written_is_told_by_its_default() {
     let with = |table: &str, line: &str| {

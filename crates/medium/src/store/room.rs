@@ -33,6 +33,7 @@ fn largest(extents: u32) -> Checkpoint {
     Checkpoint { state: vec![b'x'; STATE_BYTES_MAX], records, clean: true }
 }
 
+// @test data.checkpoint-room
 #[test]
 fn a_checkpoint_has_room_for_the_largest_state() {
     for capacity in [1 << 20, 1 << 30, 40 << 30, (EXTENTS_MAX / 8) * (256 << 10)] {

@@ -242,6 +242,7 @@ fn everything_is_kept_over_many_journals() {
     }
 }
 
+// @test data.create-over-zeros
 #[test]
 fn other_data_are_not_opened_and_not_overwritten() {
     let refused = |base: Arc<dyn Device>, create: Option<u64>| {
@@ -324,6 +325,7 @@ fn several_threads_use_namespaces_that_are_created_and_deleted() {
 }
 
 /// An earlier version let a drive's state grow until it did not fit into a checkpoint.
+// @test data.checkpoint-room
 #[test]
 fn a_state_beyond_its_budget_is_kept_while_it_fits() {
     let (base, opened) = drive(1 << 20);

@@ -530,11 +530,13 @@ fn live(rules: Rules, incarnations: &[(Vec<Act>, End)]) -> Result<(), TestCaseEr
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
+    // @test drive.no-lost-data
     #[test]
     fn acknowledged_data_survive_any_number_of_crashes(incarnations in proptest::collection::vec(incarnation(), 1..5)) {
         live(Rules { block_format: BlockFormat::plain(12), sector: 512 }, &incarnations)?;
     }
 
+    // @test drive.no-lost-data
     #[test]
     fn blocks_with_tags_or_keys_are_atomic_over_any_number_of_crashes(
         block_format in prop::sample::select([&block_formats()[..], &[BlockFormat { encrypted: true, ..BlockFormat::plain(12) }]].concat()),

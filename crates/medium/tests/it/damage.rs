@@ -501,6 +501,7 @@ fn copied(memory: &Arc<Memory>) -> Arc<Memory> {
 
 /// After a flush the earlier contents of a block are not accepted, even if their tags are still in
 /// the journal.
+// @test drive.reverted-block
 #[test]
 fn a_flush_excludes_older_contents_of_blocks() {
     for block_format in block_formats() {

@@ -98,6 +98,7 @@ fn erase(medium: &Medium) {
     }
 }
 
+// @test data.erase
 #[test]
 fn nothing_of_an_erased_namespace_is_left_anywhere() {
     for (removed, incarnation) in [(true, 0), (false, 0), (true, 1), (true, 2)] {
@@ -187,6 +188,7 @@ fn encrypted(medium: &Medium, volume: u64) {
 }
 
 /// A power loss while a shorter table replaces a longer one leaves no keys after its end.
+// @test data.erase
 #[test]
 fn no_key_survives_its_namespace_after_a_power_loss_at_any_write() {
     for failing in [false, true] {
@@ -275,6 +277,8 @@ fn zero(base: &Arc<dyn Device>, at: u64, len: usize) {
     write(base, &mut Io::new(4).unwrap(), at, &vec![0; len]).unwrap();
 }
 
+// @test output.destroying-advice
+// @test data.create-over-zeros
 #[test]
 fn a_drive_that_lost_its_superblocks_is_not_overwritten() {
     let (base, _) = with_an_earlier_drive();
@@ -295,6 +299,7 @@ fn a_drive_that_lost_its_superblocks_is_not_overwritten() {
     assert!(ebof_medium::open(Arc::clone(&base), options).unwrap().created);
 }
 
+// @test data.create-over-zeros
 #[test]
 fn a_drive_created_over_an_earlier_one_keeps_nothing_of_it() {
     let (base, secrets) = with_an_earlier_drive();

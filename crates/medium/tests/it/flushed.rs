@@ -57,6 +57,7 @@ fn reopened(left: &[Event]) -> (Arc<dyn Device>, ebof_medium::Opened) {
 }
 
 /// A block that is never touched again is not made worthless by whoever writes beside it.
+// @test drive.unflushed-block
 #[test]
 fn a_flushed_block_is_judged_by_its_own_checksum_beside_unflushed_ones() {
     for block_format in [CHECKED, ENCRYPTED] {
@@ -122,6 +123,7 @@ impl Device for PartlyDead {
 
 /// While it is not known what a block has, because it can be neither written nor read, a flush of
 /// the others rules out their older contents all the same.
+// @test drive.unflushed-block
 #[test]
 fn a_flush_excludes_older_contents_of_blocks_beside_one_that_is_unknown() {
     for block_format in block_formats().into_iter().filter(|one| one.is_tagged()) {
@@ -280,6 +282,7 @@ fn flushed(did: &[Did], block: u64, events: usize) -> Option<u64> {
 /// Several threads write blocks beside each other and flush as they like; the process is killed, or
 /// the power fails, at any point; then flushed blocks are damaged. Each of them is found, and
 /// nothing else is reported.
+// @test drive.unflushed-block
 #[test]
 fn every_damaged_flushed_block_is_found_after_a_crash_at_any_point() {
     let (mut damaged, mut in_flux) = (0, 0);

@@ -86,6 +86,7 @@ fn mended(told: &Mutex<Vec<Notice>>) -> Vec<u64> {
 }
 
 /// Whoever flushes each write loses nothing by crashes: no block is ever in flux.
+// @test drive.unflushed-block
 #[test]
 fn blocks_that_are_flushed_before_they_are_written_again_are_never_in_flux() {
     let (base, opened) = drive(4 << 20);
@@ -140,6 +141,7 @@ fn a_block_comes_into_flux_once_between_two_flushes() {
 
 /// After a crash, a block that was flushed has to match its own checksum; one that was written
 /// since is taken as it is, and reported.
+// @test drive.unflushed-block
 #[test]
 fn after_a_crash_only_blocks_in_flux_are_mended() {
     for block_format in [CHECKED, ENCRYPTED] {
@@ -221,6 +223,7 @@ fn zeros_that_are_mended_stay_readable() {
 
 /// Whichever writes a power loss leaves, at any point, a flushed block is what it was, and no block
 /// is an error: none was torn.
+// @test drive.unflushed-block
 #[test]
 fn a_crash_at_any_point_leaves_every_flushed_block_readable() {
     let (base, opened) = drive(4 << 20);
@@ -463,6 +466,7 @@ fn on_file(directory: &std::path::Path, create: bool) -> Medium {
 
 /// Several threads write and read the same blocks: each read finds one write as a whole in each
 /// block, and nothing is reported as damaged; flushes, zeroes and deallocations come between.
+// @test drive.parallel-checksums
 #[test]
 fn threads_that_write_and_read_the_same_blocks_find_whole_writes() {
     for block_format in [CHECKED, ENCRYPTED, BlockFormat { checked: true, ..BlockFormat::plain(9) }] {

@@ -171,6 +171,8 @@ fn assert_safe(base: &Arc<Recorder>, opened: &Opened, known: &Known, what: &str)
     count
 }
 
+// @test drive.read-only-rest
+// @test drive.damaged-record
 #[test]
 fn every_missing_flushed_frame_is_detected_and_readable_data_are_correct() {
     let story = story(0);
@@ -233,6 +235,7 @@ fn without_marks_frames_prove_the_frames_before_them() {
 }
 
 /// Any combination of losses, including one of the marks.
+// @test drive.damaged-record
 #[test]
 fn with_any_damage_to_the_journal_the_drive_is_correct_or_refused() {
     let story = story(1);
@@ -278,6 +281,7 @@ fn with_any_damage_to_the_journal_the_drive_is_correct_or_refused() {
     assert!(refused > 100, "{refused} were refused, {whole} were whole after all");
 }
 
+// @test drive.damaged-checkpoint
 #[test]
 fn a_damaged_checkpoint_is_replaced_by_the_previous_one_or_the_drive_is_refused() {
     for restarts in [0, 1, 2] {
@@ -321,6 +325,7 @@ fn a_damaged_checkpoint_is_replaced_by_the_previous_one_or_the_drive_is_refused(
     }
 }
 
+// @test drive.damaged-checkpoint
 #[test]
 fn a_damaged_superblock_is_restored_from_its_copy() {
     let story = story(0);
@@ -392,6 +397,7 @@ fn old(text: &str) -> Arc<Recorder> {
 
 /// Drives that were created, used, and killed or closed by the version before frames recorded what
 /// was flushed.
+// @test drive.earlier-versions
 #[test]
 fn drives_of_the_version_without_marks_open_and_get_marks() {
     let mut io = Io::new(4).unwrap();

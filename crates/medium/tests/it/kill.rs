@@ -262,6 +262,7 @@ impl Known {
     }
 }
 
+// @test drive.no-lost-data
 #[test]
 fn a_killed_process_loses_no_acknowledged_data() {
     let directory = tempfile::tempdir().unwrap();

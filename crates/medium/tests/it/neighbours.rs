@@ -54,6 +54,7 @@ fn order(io: &mut Io, count: usize) -> Vec<u64> {
     order
 }
 
+// @test data.fair-turns
 #[test]
 fn a_write_to_another_namespace_does_not_wait_for_earlier_long_requests() {
     let (_base, opened) = drive(1 << 30);
@@ -79,6 +80,7 @@ fn a_write_to_another_namespace_does_not_wait_for_earlier_long_requests() {
     assert!(tenants.iter().zip(1..).all(|(_, number)| medium.thin(VolumeId(number)).unwrap().allocated_extents() == 0));
 }
 
+// @test data.fair-turns
 #[test]
 fn a_write_to_the_same_namespace_does_not_wait_for_long_requests() {
     let (_base, opened) = drive(1 << 30);
@@ -96,6 +98,7 @@ fn a_write_to_the_same_namespace_does_not_wait_for_long_requests() {
     assert_eq!(read(&device, &mut io, EXTENT, 4096).unwrap(), [3; 4096]);
 }
 
+// @test data.fair-turns
 #[test]
 fn long_requests_of_several_namespaces_take_turns() {
     let (_base, opened) = drive(1 << 30);
@@ -123,6 +126,7 @@ fn odd_ranges(size: u64) -> Vec<Range<u64>> {
     places.collect()
 }
 
+// @test data.long-requests
 #[test]
 fn long_requests_have_the_same_result_as_short_ones() {
     for (block_format, name) in
@@ -191,6 +195,7 @@ fn a_namespace_is_removed_and_the_thread_stopped_during_a_long_request() {
 
 /// How long another namespace's first write waits for eight requests of 256 ranges, each of the
 /// whole namespace of 1 TiB.
+// @test data.fair-turns
 #[test]
 fn discards_of_a_tebibyte_do_not_delay_another_namespace() {
     let capacity = 2_u64 << 40;

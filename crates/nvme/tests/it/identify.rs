@@ -63,6 +63,7 @@ fn linux_controller() -> IdentifyController {
     id
 }
 
+// @test wire.structures
 #[test]
 fn a_controller_encodes_to_and_decodes_from_the_golden_bytes() {
     let golden = hex::read(CONTROLLER);
@@ -246,6 +247,7 @@ fn endurance_groups_are_listed_from_the_requested_one() {
     assert_eq!(EnduranceGroupList::read_from_bytes(&[0xff; 4096]).unwrap().iter().count(), 2047);
 }
 
+// @test wire.structures
 #[test]
 fn a_namespace_encodes_to_and_decodes_from_the_golden_bytes() {
     let golden = hex::read(NAMESPACE);

@@ -60,6 +60,7 @@ fn rdma_entry() -> DiscoveryEntry {
     entry
 }
 
+// @test wire.structures
 #[test]
 fn a_discovery_log_encodes_to_the_golden_bytes() {
     let golden = hex::read(DISCOVERY);
@@ -126,6 +127,7 @@ fn undefined_values_have_a_name() {
     assert_eq!(Lid::DISCOVERY.name(), Some("Discovery"));
 }
 
+// @test wire.structures
 #[test]
 fn smart_health_encodes_to_and_decodes_from_the_golden_bytes() {
     let golden = hex::read(SMART);

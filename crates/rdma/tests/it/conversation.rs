@@ -6,6 +6,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
+    // @test rdma.completed-once
     #[test]
     fn every_command_completes_once_in_any_order(
         entries in 2_u16..20,

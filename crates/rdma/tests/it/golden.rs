@@ -37,6 +37,7 @@ fn command(opcode: u8, cid: u16) -> Sqe {
     Sqe { cid: cid.into(), ..sqe }
 }
 
+// @test rdma.encoding
 #[test]
 fn request_and_accept() {
     let mut host = host();
@@ -52,6 +53,7 @@ fn request_and_accept() {
     assert_eq!(host.on_accepted(&accepted.reply), Ok(host::Accepted { commands: 128 }));
 }
 
+// @test rdma.encoding
 #[test]
 fn reject() {
     let reject = ConnectReject { status: RejectStatus::NO_RESOURCES };
@@ -59,6 +61,7 @@ fn reject() {
     assert_eq!(ConnectReject::decode(&golden!("reject")), Ok(reject));
 }
 
+// @test rdma.encoding
 #[test]
 fn a_command_with_a_keyed_descriptor_and_its_response() {
     let remote = Remote { address: 0xdcba_9876_5432_1000, key: 0x1122_3344 };
@@ -83,6 +86,7 @@ fn a_command_with_a_keyed_descriptor_and_its_response() {
     assert_eq!(finished, Ok(Some(host::Finished { cqe, valid_key: None })));
 }
 
+// @test rdma.encoding
 #[test]
 fn a_command_with_its_data_in_the_capsule() {
     let payload = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -94,6 +98,7 @@ fn a_command_with_its_data_in_the_capsule() {
     assert_eq!((received.in_capsule, received.data), (8, Ok(Location::InCapsule { offset: 64, length: 8 })));
 }
 
+// @test rdma.encoding
 #[test]
 fn a_command_with_a_list_of_descriptors() {
     let mut controller = controller();

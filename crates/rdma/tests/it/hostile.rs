@@ -22,6 +22,7 @@ fn data(sgl: Sgl, behind: &[u8]) -> Result<Location, Status> {
     connection().receive(&[sqe.as_bytes(), behind].concat()).expect("a command").data
 }
 
+// @test rdma.rejects
 #[test]
 fn requests_beyond_the_limits_are_rejected_with_the_code_for_it() {
     let status = |request: ConnectRequest, limits: &Limits| {

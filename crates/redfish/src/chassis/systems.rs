@@ -243,6 +243,7 @@ mod tests {
     use crate::service::tests::{ask_of, caller, full_service};
     use serde_json::Value;
 
+    // @test redfish.systems
     #[test]
     fn clients_that_begin_at_systems_find_everything() {
         let (service, reader) = (full_service(), caller(Some(Role::ReadOnly)));

@@ -72,6 +72,7 @@ fn events_are_delivered_once_as_far_as_they_are_wanted() {
     assert!(Delivery::due(service.parts(), now).is_empty());
 }
 
+// @test redfish.subscriptions
 #[test]
 fn a_delivery_is_tried_again_as_the_policy_says() {
     for (policy, end) in [
@@ -110,6 +111,7 @@ fn a_delivery_is_tried_again_as_the_policy_says() {
     }
 }
 
+// @test redfish.subscriptions
 #[test]
 fn subscriptions_are_checked_bounded_and_changed() {
     let service = Service::new(parts());
@@ -173,6 +175,7 @@ impl Keep for Kept {
     }
 }
 
+// @test redfish.subscriptions
 #[test]
 fn subscriptions_are_there_after_a_restart() {
     let kept = Arc::new(Mutex::new(None));
@@ -271,6 +274,7 @@ fn a_stream_is_filtered() {
     assert_eq!(open(&service, "?$filter=MessageId", &[]).unwrap_err(), 400);
 }
 
+// @test redfish.streams
 #[test]
 fn who_is_too_slow_is_told_and_cut_off() {
     let events = Arc::new(SharedEvents::new(8, || 1_700_000_000_000));
@@ -302,6 +306,7 @@ fn who_is_too_slow_is_told_and_cut_off() {
     assert_eq!(open(&service, "", &[]).unwrap_err(), 503);
 }
 
+// @test redfish.events-after-restart
 #[test]
 fn who_comes_back_after_a_restart_misses_nothing() {
     let begun = |at_ms: u64| {

@@ -107,6 +107,7 @@ pub(crate) fn is_function(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    // @test redfish.identifiers
     #[test]
     fn no_two_names_have_the_same_segment() {
         assert_eq!(slug("tcp://127.0.0.1:4420"), "tcp~!!127.0.0.1~4420");

@@ -31,11 +31,13 @@ fn table() -> String {
     text
 }
 
+// @test redfish.addresses
 #[test]
 fn addresses_have_these_methods_and_privileges() {
     insta::assert_snapshot!(table());
 }
 
+// @test redfish.addresses
 #[test]
 fn what_is_printed_is_parsed() {
     for (row, place) in rows() {
@@ -57,6 +59,7 @@ fn what_is_printed_is_parsed() {
     }
 }
 
+// @test redfish.addresses
 #[test]
 fn no_address_has_two_rows() {
     for (_, place) in rows() {

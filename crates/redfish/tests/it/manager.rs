@@ -16,6 +16,7 @@ fn kinds(fixture: &Fixture) -> Vec<EventKind> {
     fixture.service.parts().events.since(0, 1000).events.iter().map(|event| event.kind).collect()
 }
 
+// @test redfish.cleared-log
 #[test]
 fn a_log_is_cleared_and_the_trail_stays() {
     let fixture = Fixture::new();
@@ -43,6 +44,7 @@ fn a_log_is_cleared_and_the_trail_stays() {
     assert_eq!(clear(&fixture, Role::Administrator, "SlowCommands", &json!({ "X": 1 })).status, 400);
 }
 
+// @test redfish.listen
 #[test]
 fn the_service_listens_elsewhere_if_the_configuration_says_where() {
     let fixture = Fixture::new();
@@ -81,6 +83,7 @@ fn the_service_listens_elsewhere_if_the_configuration_says_where() {
     assert_eq!(target().https.unwrap().port(), 9443);
 }
 
+// @test redfish.restart
 #[test]
 fn a_restart_is_planned_and_refused_where_something_would_be_lost() {
     let fixture = Fixture::new();

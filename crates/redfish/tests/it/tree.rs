@@ -90,6 +90,7 @@ fn what_does_not_exist_is_not_found() {
     }
 }
 
+// @test redfish.missing-drive
 #[test]
 fn a_drive_that_is_missing_is_shown_with_the_reason() {
     let fixture = Fixture::new();
@@ -127,6 +128,7 @@ fn a_drive_that_is_missing_is_shown_with_the_reason() {
     assert_eq!(all["/redfish/v1/Storage/d0"]["Status"]["State"], "Enabled");
 }
 
+// @test redfish.identifiers
 #[test]
 fn an_identifier_is_that_of_one_name_whatever_else_there_is() {
     let fixture = Fixture::new();

@@ -18,6 +18,7 @@ fn refusal(file: impl AsFd, offset: u64, length: u64) -> MapError {
     SharedMapping::map(file, offset, length, Access::ALL).unwrap_err()
 }
 
+// @test limits.lost-memory
 #[test]
 fn only_files_that_cannot_become_shorter_are_mapped() {
     let sealed = memory_file(SealFlags::SHRINK, 4 * PAGE);
@@ -63,6 +64,7 @@ fn ranges_are_whole_pages_within_the_file() {
     assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
 }
 
+// @test limits.lost-memory
 #[test]
 fn huge_pages_may_be_lost_and_are_mapped_in_parts() {
     const HUGE: u64 = 2 << 20;
@@ -195,6 +197,7 @@ fn a_mapping_ends_with_its_last_piece() {
     assert!(!is_mapped());
 }
 
+// @test limits.lost-memory
 #[test]
 fn accesses_to_memory_that_has_become_shorter_fail() {
     let mut file = File::from(memory_file(SealFlags::empty(), 4 * PAGE));
@@ -238,6 +241,7 @@ fn accesses_to_memory_that_has_become_shorter_fail() {
 }
 
 /// Each kind of access is the one that finds it out.
+// @test limits.lost-memory
 #[test]
 fn whichever_access_is_the_first_one_fails() {
     type AnyAccess = fn(&SharedMapping) -> Option<()>;

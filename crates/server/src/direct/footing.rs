@@ -179,6 +179,7 @@ mod tests {
         (folder, footing)
     }
 
+    // @test limits.guest-pages
     #[test]
     fn the_least_of_machine_and_groups_is_left() {
         let v2 = "0::/a/b\n";
@@ -205,6 +206,7 @@ mod tests {
         assert_eq!(nothing.left_bytes(), u64::MAX);
     }
 
+    // @test limits.guest-pages
     #[test]
     fn what_is_left_is_never_transferred_between_two_looks() {
         let group = |used: u64| [("g", "400", used, 0)];

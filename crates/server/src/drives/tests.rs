@@ -158,6 +158,7 @@ fn failed(answer: Result<DriveReply, Refusal>) {
     assert_eq!(answer.unwrap_err().status, Status::INTERNAL_ERROR);
 }
 
+// @test data.medium-failure
 #[test]
 fn a_namespace_can_be_created_after_that_has_failed_once() {
     // Wherever it fails: nothing that was begun is in the way. The record and the changes are a
@@ -199,6 +200,7 @@ fn a_namespace_with_the_volume_id_of_a_failed_one_can_be_read() {
     actor.stop();
 }
 
+// @test data.medium-failure
 #[test]
 fn a_failed_removal_is_retried_until_it_succeeds() {
     let device = Faulty::new();
@@ -216,6 +218,7 @@ fn a_failed_removal_is_retried_until_it_succeeds() {
     actor.stop();
 }
 
+// @test data.medium-failure
 #[test]
 fn a_failed_format_of_all_namespaces_does_not_block_later_ones() {
     let device = Faulty::new();

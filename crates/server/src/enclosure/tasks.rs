@@ -269,6 +269,7 @@ mod tests {
         )
     }
 
+    // @test redfish.identifiers
     #[test]
     fn a_later_start_has_later_numbers() {
         let (earlier, now_ms) = (before_first(1_764_000_000_000), 1_764_000_001_000);

@@ -87,6 +87,7 @@ mod tests {
 
     /// Whatever was stored when the process ended, and whatever of the file was changed, the next
     /// start finds a file of the size that its configuration says.
+    // @test data.interrupted-file-change
     #[test]
     fn a_resize_that_was_interrupted_is_finished_or_taken_back() {
         for (sizes, expected) in [(("64M", "96M"), 96_000_000_u64), (("64M", "64M"), 64_000_000)] {
@@ -109,6 +110,7 @@ mod tests {
         }
     }
 
+    // @test data.interrupted-file-change
     #[test]
     fn a_file_that_was_made_and_is_in_no_configuration_is_removed() {
         let directory = tempfile::tempdir().unwrap();

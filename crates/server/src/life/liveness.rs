@@ -53,6 +53,7 @@ impl Target {
 mod tests {
     use super::*;
 
+    // @test hostile.watchdog
     #[test]
     fn threads_of_a_target_answer_also_when_they_sleep_and_one_that_hangs_is_told() {
         let text = r#"

@@ -191,6 +191,7 @@ mod tests {
         Subsystem::new(Nqn::parse(&format!("nqn.2014-08.org.example:{name}")).unwrap())
     }
 
+    // @test output.derived-identifiers
     #[test]
     fn identities_never_change() {
         // Hosts remember these: a new version of ebof must derive the same.

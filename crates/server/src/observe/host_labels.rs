@@ -64,6 +64,7 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    // @test redfish.bounded-figures
     #[test]
     fn names_that_nobody_proved_are_bounded() {
         let labels = HostLabels::default();

@@ -331,6 +331,7 @@ mod tests {
         assert_eq!((limit.take_expired(WINDOW_US), limit.next_us()), (vec![], None));
     }
 
+    // @test hostile.log-lines
     #[test]
     fn no_number_of_addresses_makes_the_log_or_the_table_grow() {
         let limit = LogLimit::default();

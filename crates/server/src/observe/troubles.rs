@@ -146,6 +146,7 @@ fn told(host: &str, trouble: Trouble, count: u64) -> NewEvent {
 mod tests {
     use super::*;
 
+    // @test redfish.repeated-trouble
     #[test]
     fn a_host_is_told_of_once_in_a_minute_with_a_count() {
         let troubles = Troubles::default();

@@ -240,16 +240,19 @@ fn floods_take_little(behaved: impl Fn(usize) -> Load) {
     }
 }
 
+// @test hostile.fair-thread
 #[test]
 fn floods_take_little_from_hosts_with_a_few_commands() {
     floods_take_little(|i| if i % 8 < 6 { Load::reads(4096, 1 + i % 4) } else { Load::writes(4096, 1 + i % 4) });
 }
 
+// @test hostile.fair-thread
 #[test]
 fn floods_take_little_from_hosts_with_one_command() {
     floods_take_little(|i| if i % 2 == 0 { Load::reads(4096, 1) } else { Load::writes(4096, 1) });
 }
 
+// @test hostile.fair-thread
 #[test]
 fn occasional_commands_are_answered_soon() {
     // The flood is looked at directly for some turns, and the others not.

@@ -206,6 +206,7 @@ impl Pool {
 mod tests {
     use super::*;
 
+    // @test speed.bounded-memory
     #[test]
     fn the_budget_holds_and_buffers_are_reused() {
         let mut pool = Pool::new(2 << 20);
@@ -221,6 +222,7 @@ mod tests {
         assert_eq!(pool.outstanding_bytes(), 0);
     }
 
+    // @test speed.bounded-memory
     #[test]
     fn freed_buffers_are_kept_within_the_budget() {
         let mut pool = Pool::new(64 << 20);

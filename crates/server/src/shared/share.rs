@@ -153,6 +153,7 @@ mod tests {
         assert!(all.lock().is_empty());
     }
 
+    // @test hostile.shares
     #[test]
     fn buffers_of_a_host_are_counted_over_its_connections() {
         let one = Nqn::parse("nqn.one").unwrap();

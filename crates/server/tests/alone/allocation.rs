@@ -105,6 +105,7 @@ fn loud_corners<B: Buffer>(
     loud
 }
 
+// @test speed.no-allocation
 #[test]
 fn reads_and_writes_do_not_allocate_after_warming_up() {
     if !is_alone("allocation::reads_and_writes_do_not_allocate_after_warming_up") {
@@ -140,6 +141,7 @@ fn reads_and_writes_do_not_allocate_after_warming_up() {
     assert!(loud.is_empty(), "allocations do not end: {loud:#?}");
 }
 
+// @test rdma.no-allocation
 #[test]
 fn reads_and_writes_over_rdma_do_not_allocate_after_warming_up() {
     if !is_alone("allocation::reads_and_writes_over_rdma_do_not_allocate_after_warming_up") {

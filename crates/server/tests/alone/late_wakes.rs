@@ -64,6 +64,7 @@ fn connect(address: SocketAddr) -> Controller {
     Controller::connect(&options).unwrap()
 }
 
+// @test speed.late-wake-ups
 #[test]
 fn late_wake_ups_cost_a_busy_pair_less_than_half() {
     if !is_alone("late_wakes::late_wake_ups_cost_a_busy_pair_less_than_half") {

@@ -77,6 +77,7 @@ fn log() -> Lines {
 }
 
 /// TrueNAS' Python client, SPDK's perf, and a host that takes another one's controller.
+// @test wire.unusual-hosts
 #[test]
 fn deviations_that_are_accepted_are_logged_and_refusals_are_explained() {
     if !is_alone("log::deviations_that_are_accepted_are_logged_and_refusals_are_explained") {
@@ -114,6 +115,7 @@ fn deviations_that_are_accepted_are_logged_and_refusals_are_explained() {
     assert_eq!(reasons, [RefusalReason::ControllerOfOtherHost]);
 }
 
+// @test hostile.log-lines
 #[test]
 fn one_peer_cannot_fill_the_log() {
     if !is_alone("log::one_peer_cannot_fill_the_log") {

@@ -13,6 +13,7 @@ use crate::raw::Raw;
 /// Threads that serve queues.
 const THREADS: usize = 2;
 
+// @test data.threads
 #[test]
 fn a_target_that_cannot_serve_with_every_thread_does_not_start() {
     if !is_alone("start::a_target_that_cannot_serve_with_every_thread_does_not_start") {

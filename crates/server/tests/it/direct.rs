@@ -472,6 +472,7 @@ fn memory_is_unmapped_when_no_io_uses_it() {
     assert!(guest.call(&mut io, transfer(READ, 0, 8, more, 0)).status().is(Status::DATA_TRANSFER_ERROR));
 }
 
+// @test limits.lost-memory
 #[test]
 fn memory_that_can_be_shortened_is_served_and_harms_its_owner_only() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

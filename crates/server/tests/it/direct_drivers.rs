@@ -145,6 +145,7 @@ fn region_info(client: &mut Pipeline) -> (Vec<u8>, Option<OwnedFd>) {
     (client.take(), descriptor)
 }
 
+// @test limits.vfio-doorbells
 #[test]
 fn a_client_that_announces_nothing_rings_doorbells_in_memory_only() {
     const BYTES: u64 = 1 << 20;
@@ -186,6 +187,7 @@ fn a_client_that_announces_nothing_rings_doorbells_in_memory_only() {
     let _ = guest.identify();
 }
 
+// @test limits.vfio-doorbells
 #[test]
 fn memory_may_come_in_thousands_of_pieces() {
     const PIECES: u64 = 3000;

@@ -535,6 +535,7 @@ fn noise_in_registers_queues_and_lists_disturbs_nobody_else() {
     works(&rig);
 }
 
+// @test limits.slow-guest-memory
 #[test]
 fn memory_that_is_taken_back_all_the_time_costs_others_little() {
     const BIG: u64 = 0x10_0000_0000;

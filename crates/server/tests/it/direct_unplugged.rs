@@ -127,6 +127,7 @@ fn is_found(guest: &mut Guest) {
     guest.write_config(0x14, &[0; 4]);
 }
 
+// @test data.guest-function
 #[test]
 fn what_waits_for_a_function_reaches_no_other_one() {
     let it = DirectBox::new();
@@ -165,6 +166,7 @@ fn what_waits_for_a_function_reaches_no_other_one() {
     it.rig.target.stop(Duration::ZERO);
 }
 
+// @test data.guest-function
 #[test]
 fn a_function_that_changes_while_the_controller_is_disabled_is_another_one() {
     let it = DirectBox::new();
@@ -179,6 +181,7 @@ fn a_function_that_changes_while_the_controller_is_disabled_is_another_one() {
     it.rig.target.stop(Duration::ZERO);
 }
 
+// @test data.guest-function
 #[test]
 fn who_has_let_go_of_a_function_finds_the_next_one() {
     let it = DirectBox::new();
@@ -215,6 +218,7 @@ fn who_has_let_go_of_a_function_finds_the_next_one() {
     it.rig.target.stop(Duration::ZERO);
 }
 
+// @test data.guest-function
 #[test]
 fn a_drive_with_the_name_of_another_is_another_one() {
     let it = DirectBox::new();

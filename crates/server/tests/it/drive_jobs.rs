@@ -128,6 +128,7 @@ fn a_formatted_namespace_has_the_new_block_size_and_no_data() {
 }
 
 /// Journals and checkpoints contain checksums and metadata of blocks.
+// @test data.erase
 #[test]
 fn erased_data_are_not_in_the_file() {
     const BYTES: u64 = 1 << 20;

@@ -30,6 +30,7 @@ fn plain_as(drive: &str) -> Result<Target, StartError> {
     Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() })
 }
 
+// @test data.create-over-zeros
 #[test]
 fn a_drive_that_cannot_be_created_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
@@ -89,6 +90,7 @@ fn a_drive_is_not_created_over_data() {
     target.stop(Duration::from_secs(5));
 }
 
+// @test data.drive-file
 #[test]
 fn the_file_of_a_drive_is_not_a_plain_namespace() {
     let directory = tempfile::tempdir().unwrap();

@@ -42,6 +42,7 @@ fn a_function_takes_its_namespaces_from_port_to_port() {
     rig.target.stop(Duration::from_secs(5));
 }
 
+// @test redfish.bound-changes
 #[test]
 fn a_change_is_bound_to_the_hosts_that_were_told() {
     let rig = Rig::new();
@@ -204,6 +205,7 @@ fn drives_that_are_added_and_removed_at_the_same_time_are_all_there_and_all_gone
 }
 
 /// A transaction goes on with a drive that it adds, and takes all of it back if it fails later.
+// @test data.transaction-checks
 #[test]
 fn a_drive_that_a_transaction_adds_is_changed_by_it_and_goes_as_a_whole() {
     let rig = Rig::new();

@@ -65,6 +65,7 @@ fn with_second_port(target: &Target, config: &mut Config) {
     unreachable!("a hundred free ports were taken at once")
 }
 
+// @test data.failed-reload
 #[test]
 fn a_file_opened_with_other_options_is_reopened_as_before() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,6 +79,7 @@ fn a_file_opened_with_other_options_is_reopened_as_before() {
 }
 
 /// A file that only changes its NSID is never closed: it may be impossible to open it again.
+// @test data.failed-reload
 #[test]
 fn a_file_that_only_changed_its_nsid_is_never_closed() {
     let directory = tempfile::tempdir().unwrap();
@@ -93,6 +95,7 @@ fn a_file_that_only_changed_its_nsid_is_never_closed() {
     assert_eq!(block(&seen), [8; 512]);
 }
 
+// @test data.failed-reload
 #[test]
 fn ports_are_restored_with_their_limits_and_order() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
@@ -123,6 +126,7 @@ fn ports_are_restored_with_their_limits_and_order() {
 }
 
 /// Another process listens as soon as the port is released.
+// @test data.failed-reload
 #[test]
 fn a_port_taken_by_another_process_is_no_longer_served() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
@@ -201,6 +205,7 @@ fn connect_status(address: SocketAddr) -> Status {
 }
 
 /// Linux removes a controller if Do Not Retry is set.
+// @test wire.do-not-retry
 #[test]
 fn while_a_drive_is_reopened_refusals_allow_retries() {
     let directory = tempfile::tempdir().unwrap();
@@ -223,6 +228,7 @@ fn while_a_drive_is_reopened_refusals_allow_retries() {
     });
 }
 
+// @test data.failed-reload
 #[test]
 fn a_drive_opened_for_another_subsystem_is_reopened_as_before() {
     let directory = tempfile::tempdir().unwrap();
@@ -244,6 +250,7 @@ fn a_drive_opened_for_another_subsystem_is_reopened_as_before() {
     assert_eq!(block(&namespace(&controller, 1)), [7; 512]);
 }
 
+// @test data.failed-reload
 #[test]
 fn a_drive_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload() {
     let directory = tempfile::tempdir().unwrap();

@@ -103,6 +103,7 @@ fn a_command_without_its_data_does_not_delay_others() {
     others_are_served(address);
 }
 
+// @test limits.unread-responses
 #[test]
 fn a_host_that_never_reads_responses_is_throttled() {
     let (_target, address) = start();

@@ -38,6 +38,7 @@ fn applied(target: &Target, config: Config) -> String {
     }
 }
 
+// @test output.identity
 #[test]
 fn other_data_under_an_nsid_are_another_disk() {
     let directory = tempfile::tempdir().unwrap();
@@ -57,6 +58,7 @@ fn other_data_under_an_nsid_are_another_disk() {
     assert_eq!(std::fs::read(&a).unwrap()[..512], [9; 512]);
 }
 
+// @test output.identity
 #[test]
 fn a_file_is_the_same_disk_under_any_name_and_in_any_way() {
     let directory = tempfile::tempdir().unwrap();
@@ -82,6 +84,7 @@ fn a_file_is_the_same_disk_under_any_name_and_in_any_way() {
     assert!(twice[0] == first && twice[1] != first, "{twice:?}");
 }
 
+// @test output.identity
 #[test]
 fn what_is_made_anew_or_copied_is_another_disk() {
     let directory = tempfile::tempdir().unwrap();
@@ -100,6 +103,7 @@ fn what_is_made_anew_or_copied_is_another_disk() {
     assert!(again != first && again != of_copy);
 }
 
+// @test output.identity
 #[test]
 fn memory_is_another_disk_with_each_start_and_null_is_none() {
     let config = one_subsystem(["mem:1Mi", "null:1Mi", "null:1Mi"]);
@@ -119,6 +123,7 @@ fn memory_is_another_disk_with_each_start_and_null_is_none() {
     disk.write(0, &[1; 512], false).unwrap();
 }
 
+// @test output.two-objects
 #[test]
 fn two_objects_never_share_an_identity() {
     let directory = tempfile::tempdir().unwrap();
@@ -182,6 +187,7 @@ fn making(making: Making) -> Settings {
     Settings { environment: Environment { making, ..Environment::default() }, ..settings() }
 }
 
+// @test output.made-once
 #[test]
 fn what_was_served_is_not_made_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -210,6 +216,7 @@ fn what_was_served_is_not_made_again() {
     assert!(new.exists());
 }
 
+// @test output.made-once
 #[test]
 fn a_drive_that_was_served_is_not_made_again_on_an_empty_medium() {
     let directory = tempfile::tempdir().unwrap();
@@ -232,6 +239,7 @@ fn a_drive_that_was_served_is_not_made_again_on_an_empty_medium() {
     assert!(Target::start(config, making(Making::All)).is_ok());
 }
 
+// @test output.two-objects
 #[test]
 fn a_drive_and_its_copy_are_not_served_together() {
     let directory = tempfile::tempdir().unwrap();
@@ -260,6 +268,7 @@ fn a_drive_and_its_copy_are_not_served_together() {
     assert!(error.contains("drive d1 is a copy of drive d0"), "{error}");
 }
 
+// @test drive.failed-start
 #[test]
 fn a_start_that_fails_leaves_the_drives_that_it_opened_as_they_are() {
     let directory = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ use crate::config::{NQN, one_subsystem};
 const QUEUES: u16 = 1024;
 const NAMESPACES: u32 = 1024;
 
+// @test limits.queues
 #[test]
 fn a_controller_has_1024_queues_of_1024_entries_and_1024_namespaces() {
     // Both ends of every queue are in this process.

@@ -45,6 +45,7 @@ fn missing(target: &Target) -> Vec<(MissingKind, String)> {
     target.status().missing.into_iter().map(|it| (it.kind, it.name)).collect()
 }
 
+// @test data.missing-objects
 #[test]
 fn what_cannot_be_had_is_missing_and_comes_in() {
     let Rig { target, config, other, directory } = rig();
@@ -81,6 +82,7 @@ fn what_cannot_be_had_is_missing_and_comes_in() {
     assert_eq!(target.config(), config);
 }
 
+// @test data.missing-objects
 #[test]
 fn what_is_new_has_to_be_there_and_what_was_missing_may_stay_so() {
     let Rig { target, config, other: _other, directory } = rig();
@@ -107,6 +109,7 @@ fn what_is_new_has_to_be_there_and_what_was_missing_may_stay_so() {
     assert_eq!(missing(&target), [(MissingKind::Port, "late".to_owned())]);
 }
 
+// @test data.missing-objects
 #[test]
 fn a_drive_that_is_missing_comes_in_with_its_subsystem() {
     const DRIVE: &str = "nqn.2014-08.org.example:drive";
@@ -146,6 +149,7 @@ fn a_drive_that_is_missing_comes_in_with_its_subsystem() {
     attempt().unwrap();
 }
 
+// @test data.missing-objects
 #[test]
 fn a_strict_start_fails() {
     let directory = tempfile::tempdir().unwrap();

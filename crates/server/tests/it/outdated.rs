@@ -15,6 +15,7 @@ fn with_another(config: &Config, nsid: u32) -> Config {
     config
 }
 
+// @test data.planned-revision
 #[test]
 fn an_outdated_plan_is_refused_and_changes_nothing() {
     let (target, config, address) = start(&["mem:1Mi"]);
@@ -36,6 +37,7 @@ fn an_outdated_plan_is_refused_and_changes_nothing() {
     assert_eq!(Revision::of(&target.config()), planned);
 }
 
+// @test data.planned-revision
 #[test]
 fn of_several_changes_of_one_revision_one_is_made() {
     let (target, config, _) = start(&["mem:1Mi"]);

@@ -63,6 +63,7 @@ fn completions_have_the_head_of_the_queue_unless_flow_control_is_disabled() {
     assert_eq!(head(&mut host, version(), 2, &[]), 0);
 }
 
+// @test wire.excess-data
 #[test]
 fn excess_parameter_data_are_dropped_and_the_stream_continues() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,6 +119,7 @@ fn excess_parameter_data_are_dropped_and_the_stream_continues() {
     assert!(io.completion().status().is_success());
 }
 
+// @test wire.unusual-hosts
 #[test]
 fn truenas_python_client_connects() {
     let directory = tempfile::tempdir().unwrap();

@@ -67,6 +67,7 @@ fn a_host_reads_what_it_has_written_in_memory() {
 }
 
 /// As with soft-iWARP.
+// @test rdma.completed-once
 #[test]
 fn a_host_reads_what_it_has_written_where_work_overtakes_reads() {
     let network = simulated::Network::new();
@@ -80,6 +81,7 @@ fn a_host_reads_what_it_has_written_to_a_file() {
     reads_what_it_writes(simulated::Network::new(), &format!("{}:16M", directory.path().join("disk.img").display()));
 }
 
+// @test rdma.invalidate
 #[test]
 fn a_device_that_cannot_send_with_invalidate_sends_plainly() {
     let device = DeviceAttributes { send_with_invalidate: false, ..simulated::device() };
@@ -106,6 +108,7 @@ fn queues_are_no_deeper_than_those_of_the_device() {
     assert_eq!(reject_of(&refused), RejectStatus::INVALID_HSQSIZE);
 }
 
+// @test rdma.completed-once
 #[test]
 fn each_of_many_outstanding_commands_completes_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -143,6 +146,7 @@ fn over_both() -> Config {
     config
 }
 
+// @test rdma.beside-tcp
 #[test]
 fn one_subsystem_is_served_over_both_transports_and_discovery_lists_both() {
     let network = simulated::Network::new();
@@ -174,6 +178,7 @@ fn one_subsystem_is_served_over_both_transports_and_discovery_lists_both() {
     assert!(entries.iter().any(|entry| entry.transport() == TrType::TCP));
 }
 
+// @test rdma.rejects
 #[test]
 fn requests_that_cannot_be_served_are_rejected_with_the_reason() {
     let network = simulated::Network::new();
@@ -207,6 +212,7 @@ fn requests_that_cannot_be_served_are_rejected_with_the_reason() {
     }
 }
 
+// @test rdma.wrong-sgl
 #[test]
 fn what_is_wrong_with_an_sgl_fails_the_command_only() {
     let (network, _target, address) = target("mem:16M");
@@ -216,6 +222,7 @@ fn what_is_wrong_with_an_sgl_fails_the_command_only() {
     queue.done(transfer(WRITE, 0, 8), Data::InCapsule(&[1; 4096]));
 }
 
+// @test rdma.wrong-sgl
 #[test]
 fn a_host_that_breaks_the_transport_loses_its_connection_and_nobody_else_does() {
     let (network, target, address) = target("mem:16M");
@@ -268,6 +275,7 @@ fn a_connect_for_another_queue_than_the_request_was_for_ends_the_connection() {
     Queue::io(&network, address, controller, 2);
 }
 
+// @test rdma.slow-host
 #[test]
 fn a_host_that_never_connects_is_given_up() {
     let network = simulated::Network::new();
@@ -280,6 +288,7 @@ fn a_host_that_never_connects_is_given_up() {
     assert!(target.refused().iter().any(|refusal| refusal.reason == RefusalReason::HandshakeTimeout));
 }
 
+// @test rdma.slow-host
 #[test]
 fn a_host_that_posts_no_receives_delays_only_itself() {
     let (network, _target, address) = target("mem:16M");
@@ -295,6 +304,7 @@ fn a_host_that_posts_no_receives_delays_only_itself() {
     queue.done(transfer(READ, 0, 8), Data::Memory(4096));
 }
 
+// @test rdma.removed-device
 #[test]
 fn the_device_goes_and_comes_back() {
     let (network, target, address) = target("mem:16M");
@@ -317,6 +327,7 @@ fn the_device_goes_and_comes_back() {
     admin.done(Sqe::new(IDENTIFY).with_cdw(10, 1), Data::Memory(4096));
 }
 
+// @test rdma.without-rdma-core
 #[test]
 fn a_target_without_rdma_says_what_is_missing() {
     let config = over_rdma(one_subsystem(["mem:16M"]));
@@ -327,6 +338,7 @@ fn a_target_without_rdma_says_what_is_missing() {
     assert!(error.to_string().starts_with("listening on rdma://127.0.0.1:4420: "), "{error}");
 }
 
+// @test rdma.removed-device
 #[test]
 fn ports_over_rdma_come_and_go_with_a_reload() {
     let network = simulated::Network::new();

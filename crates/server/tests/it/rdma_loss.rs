@@ -105,6 +105,7 @@ impl Rig {
     }
 }
 
+// @test rdma.lost-connection
 #[test]
 fn a_connection_that_the_adapter_gives_up_ends_with_the_keep_alive_time_out() {
     let mut rig = Rig::new();
@@ -119,6 +120,7 @@ fn a_connection_that_the_adapter_gives_up_ends_with_the_keep_alive_time_out() {
     assert_eq!(rig.connections(), (0, 0, before.2 - 2), "the target's ends are gone");
 }
 
+// @test rdma.lost-connection
 #[test]
 fn a_host_that_disconnects_is_heard_on_a_connection_that_the_adapter_has_given_up() {
     let mut rig = Rig::new();
@@ -131,6 +133,7 @@ fn a_host_that_disconnects_is_heard_on_a_connection_that_the_adapter_has_given_u
     assert_eq!(rig.connections(), (0, 0, before.2 - 2));
 }
 
+// @test rdma.lost-connection
 #[test]
 fn a_host_that_comes_back_ends_the_connections_that_the_adapter_has_given_up() {
     let mut rig = Rig::new();

@@ -47,6 +47,7 @@ fn capsule_memory(target: &Target) -> usize {
     value.unwrap().parse().unwrap()
 }
 
+// @test rdma.shared-receives
 #[test]
 fn connections_that_share_receives_take_less_memory_and_give_it_back() {
     let network = simulated::Network::new();
@@ -63,6 +64,7 @@ fn connections_that_share_receives_take_less_memory_and_give_it_back() {
     }
 }
 
+// @test rdma.shared-receives
 #[test]
 fn more_commands_are_outstanding_than_there_are_receives() {
     let network = simulated::Network::new();
@@ -114,6 +116,7 @@ fn a_slow_device_does_not_keep_receives_from_others() {
 
 /// A host that sends more commands than its queue holds takes receives from others. It loses its
 /// connection, and they have them again.
+// @test rdma.shared-receives
 #[test]
 fn a_flood_ends_its_connection_and_no_receive_is_lost() {
     let network = simulated::Network::new();

@@ -25,6 +25,7 @@ fn drive_of(config: &mut Config, at: usize) -> &mut Drive {
     &mut config.subsystems[0].namespaces[at].drive
 }
 
+// @test data.reload-same-object
 #[test]
 fn a_file_gets_another_nsid_and_keeps_its_data() {
     let directory = tempfile::tempdir().unwrap();
@@ -41,6 +42,7 @@ fn a_file_gets_another_nsid_and_keeps_its_data() {
     assert_eq!(controller.namespaces().unwrap(), [Nsid(5)]);
 }
 
+// @test data.reload-same-object
 #[test]
 fn two_namespaces_swap_their_files() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,6 +104,7 @@ fn a_queue_connected_later_has_the_limits_of_its_controller() {
     assert_eq!(io.pdu()[0], 3, "a C2HTermReq");
 }
 
+// @test data.reload-same-object
 #[test]
 fn a_file_gets_another_block_size_and_other_options() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,6 +127,7 @@ fn a_file_gets_another_block_size_and_other_options() {
     assert!(controller.namespaces().is_ok());
 }
 
+// @test data.reload-same-object
 #[test]
 fn a_link_to_a_file_is_recognised_as_the_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -136,6 +140,7 @@ fn a_link_to_a_file_is_recognised_as_the_file() {
     assert_eq!(block(&namespace(&connect(address), 1)), [7; 512]);
 }
 
+// @test data.grown-file
 #[test]
 fn a_grown_file_is_noticed_and_hosts_are_notified() {
     let directory = tempfile::tempdir().unwrap();
@@ -181,6 +186,7 @@ fn a_target_checks_sizes_without_a_new_configuration() {
     assert_eq!(seen.blocks(), 4096);
 }
 
+// @test data.grown-file
 #[test]
 fn a_file_in_use_does_not_shrink() {
     let directory = tempfile::tempdir().unwrap();
@@ -205,6 +211,7 @@ fn a_file_in_use_does_not_shrink() {
     assert_eq!(namespace(&connect(address), 1).blocks(), 2048);
 }
 
+// @test data.reload-same-object
 #[test]
 fn a_drive_gets_another_name_and_its_hosts_do_not_notice() {
     let directory = tempfile::tempdir().unwrap();
@@ -236,6 +243,7 @@ fn a_drive_gets_another_name_and_its_hosts_do_not_notice() {
     assert_eq!(block(&namespace(&moved, nsid.0)), [5; 512]);
 }
 
+// @test data.reload-unaffected-hosts
 #[test]
 fn a_port_gets_another_name_and_other_limits_and_its_connections_stay() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
@@ -304,6 +312,7 @@ fn other_socket_options_bind_the_address_again_and_connections_stay() {
     assert_eq!(block(&seen), [4; 512]);
 }
 
+// @test data.reload-same-object
 #[test]
 fn a_port_gets_another_id_and_a_wildcard_address() {
     let (target, mut config, address) = start_at_a_number(&["mem:1Mi"]);
@@ -327,6 +336,7 @@ fn a_port_gets_another_id_and_a_wildcard_address() {
     assert_eq!(block(&namespace(&connect(address), 1)), [0; 512]);
 }
 
+// @test data.failed-reload
 #[test]
 fn a_failed_reload_leaves_the_old_state() {
     let directory = tempfile::tempdir().unwrap();
@@ -364,6 +374,7 @@ fn a_failed_reload_leaves_the_old_state() {
     assert_eq!(target.config(), config);
 }
 
+// @test data.failed-reload
 #[test]
 fn a_resource_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload() {
     use std::os::unix::fs::PermissionsExt;
@@ -389,6 +400,7 @@ fn a_resource_that_cannot_be_reopened_is_reported_and_retried_by_the_next_reload
 }
 
 /// The NQN is the same, but the subsystem is another one: its hosts start again.
+// @test data.reload-same-object
 #[test]
 fn giving_a_subsystem_to_a_drive_ends_its_connections() {
     let directory = tempfile::tempdir().unwrap();
@@ -426,6 +438,7 @@ fn an_invalid_table_of_namespaces_changes_nothing() {
     assert_eq!(block(&seen), [7; 512]);
 }
 
+// @test data.failed-reload
 #[test]
 fn files_created_for_a_failed_reload_are_removed() {
     let directory = tempfile::tempdir().unwrap();
@@ -440,6 +453,7 @@ fn files_created_for_a_failed_reload_are_removed() {
 }
 
 /// Hosts that are not affected keep their connections; acknowledged data are kept over a move.
+// @test data.reload-unaffected-hosts
 #[test]
 fn io_of_other_hosts_continues_while_files_move() {
     let directory = tempfile::tempdir().unwrap();

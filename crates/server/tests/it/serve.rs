@@ -116,6 +116,7 @@ fn a_file_namespace_keeps_its_data() {
     assert!(back == data);
 }
 
+// @test data.completed-once
 #[test]
 fn a_deep_queue_completes_every_command_once_with_its_own_data() {
     let (_target, address) = start(config(&["mem:64Mi"]));
@@ -194,6 +195,7 @@ fn hosts_that_are_not_allowed_are_refused_and_logged() {
     Controller::connect(&options).unwrap().disconnect();
 }
 
+// @test data.add-namespace
 #[test]
 fn namespaces_are_added_and_removed_while_a_host_is_connected() {
     let (target, address) = start(config(&["mem:1Mi"]));
@@ -211,6 +213,8 @@ fn namespaces_are_added_and_removed_while_a_host_is_connected() {
     assert!(namespace.read(0, &mut [0; 512]).is_err());
 }
 
+// @test hostile.floods
+// @test limits.connections
 #[test]
 fn garbage_silence_and_floods_of_connections_do_not_affect_others() {
     let mut settings = settings();
@@ -238,6 +242,7 @@ fn garbage_silence_and_floods_of_connections_do_not_affect_others() {
     assert!(reasons.contains(&RefusalReason::TooManyConnections), "{reasons:?}");
 }
 
+// @test data.shutdown
 #[test]
 fn a_shutdown_completes_accepted_commands() {
     let directory = tempfile::tempdir().unwrap();
@@ -273,6 +278,7 @@ fn a_shutdown_completes_accepted_commands() {
     }
 }
 
+// @test output.metrics
 #[test]
 fn metrics_count_by_host_namespace_and_queue() {
     let (target, address) = start(config(&["mem:1Mi"]));

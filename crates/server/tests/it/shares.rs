@@ -36,6 +36,7 @@ fn reasons(target: &Target) -> Vec<RefusalReason> {
     target.refused().into_iter().map(|refusal| refusal.reason).collect()
 }
 
+// @test hostile.shares
 #[test]
 fn a_host_cannot_use_all_controllers() {
     let (target, address) = serve(1000, 20);
@@ -55,6 +56,7 @@ fn a_host_cannot_use_all_controllers() {
     other_host_works(address);
 }
 
+// @test hostile.shares
 #[test]
 fn a_host_cannot_use_all_connections() {
     let (target, address) = serve(40, 1000);
@@ -80,6 +82,7 @@ fn a_host_cannot_use_all_connections() {
     other_host_works(address);
 }
 
+// @test hostile.shares
 #[test]
 fn silent_connections_cannot_use_all_connections() {
     let (target, address) = serve(100, 1000);
@@ -107,6 +110,7 @@ fn silent_connections_cannot_use_all_connections() {
     other_host_works(address);
 }
 
+// @test hostile.shares
 #[test]
 fn a_host_cannot_use_all_buffers() {
     let directory = tempfile::tempdir().unwrap();

@@ -93,6 +93,7 @@ fn unknown() -> Result<(), StoreError> {
 
 /// What is to change of a file is noted before it changes, and forgotten when the configuration is
 /// stored or the file is what it was, unless it is not known which of both counts.
+// @test data.interrupted-file-change
 #[test]
 fn a_file_changes_between_its_note_and_the_configuration() {
     const SMALL: u64 = 1 << 20;

@@ -117,6 +117,7 @@ fn content(calls: &Failing, state: &StateDirectory) -> (Option<Vec<u8>>, Option<
     (state.read("file").unwrap(), calls.durable("file").map(header))
 }
 
+// @test data.stored-outcome
 #[test]
 fn after_one_error_it_is_known_what_is_stored() {
     for (before, change, after) in CHANGES {
@@ -141,6 +142,7 @@ fn after_one_error_it_is_known_what_is_stored() {
     }
 }
 
+// @test data.stored-outcome
 #[test]
 fn on_a_medium_that_fails_for_good_an_unknown_outcome_is_told_and_nothing_else_is_stored() {
     let mut unknown = 0;
@@ -178,6 +180,7 @@ fn on_a_medium_that_fails_for_good_an_unknown_outcome_is_told_and_nothing_else_i
     assert!(unknown > 4, "{unknown} outcomes were unknown");
 }
 
+// @test data.stored-outcome
 #[test]
 fn a_process_that_is_killed_at_any_call_leaves_the_old_content_or_the_new_one() {
     for (before, change, after) in CHANGES {
@@ -203,6 +206,7 @@ fn a_process_that_is_killed_at_any_call_leaves_the_old_content_or_the_new_one() 
     }
 }
 
+// @test data.stored-outcome
 #[test]
 fn a_directory_is_stored_with_all_parents_that_were_made_for_it() {
     for at in 0.. {

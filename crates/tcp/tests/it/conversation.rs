@@ -47,6 +47,7 @@ fn every_kind_of_transfer(host: &mut Host, target: &mut Target, cut: &mut Cut) {
     assert_eq!(read.data, target.disk[200_000..230_001]);
 }
 
+// @test wire.linux-parameters
 #[test]
 fn a_linux_like_host_reads_and_writes() {
     let mut cut = Cut::Never;
@@ -55,6 +56,7 @@ fn a_linux_like_host_reads_and_writes() {
     assert_eq!(host.r2ts_seen, 1);
 }
 
+// @test wire.linux-parameters
 #[test]
 fn digests_alignments_and_r2t_limits_combine() {
     for bits in 0..16 {
@@ -85,6 +87,7 @@ fn digests_alignments_and_r2t_limits_combine() {
     }
 }
 
+// @test wire.split-stream
 #[test]
 fn the_stream_may_be_split_at_every_byte() {
     let config =
@@ -97,6 +100,7 @@ fn the_stream_may_be_split_at_every_byte() {
     }
 }
 
+// @test wire.split-stream
 #[test]
 fn one_split_at_any_position_changes_nothing() {
     let config = host::Config { header_digest: Digest::Required, data_digest: Digest::Required, ..host_config() };
@@ -184,6 +188,7 @@ fn digests_are_agreed_on_or_the_connection_ends() {
     }
 }
 
+// @test wire.data-digest
 #[test]
 fn a_wrong_data_digest_fails_the_command_and_not_the_connection() {
     let config = host::Config { data_digest: Digest::Required, r2t_max: 2, ..host_config() };
@@ -416,6 +421,7 @@ fn more_writes_than_the_queue_holds_are_refused_one_by_one() {
     assert!(host.done.iter().all(|done| done.status == Status::SUCCESS));
 }
 
+// @test limits.in-capsule
 #[test]
 fn in_capsule_limits_differ_between_queues_and_commands() {
     let controller = controller::Config { in_capsule_bytes: 4096, ..controller_config() };

@@ -69,6 +69,7 @@ fn digests_match_the_vectors_of_rfc_3720() {
     assert_eq!(digest::crc32c(&long), slow_crc32c(&long));
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn ic_req() {
     let bytes = golden!("ic_req");
@@ -83,6 +84,7 @@ fn ic_req() {
     assert_eq!(IcReq::read_from_bytes(&bytes).unwrap().as_bytes(), bytes);
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn ic_resp() {
     let bytes = golden!("ic_resp");
@@ -115,6 +117,7 @@ fn capsule_cmd_without_data() {
     assert_eq!(CapsuleCmd::read_from_bytes(&bytes).unwrap().sqe, sqe);
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn capsule_cmd_with_data_digests_and_padding() {
     let bytes = golden!("capsule_cmd_write");
@@ -163,6 +166,7 @@ fn capsule_resp() {
     assert_eq!(CapsuleResp::read_from_bytes(&bytes).unwrap().cqe, cqe);
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn h2c_data() {
     let bytes = golden!("h2c_data");
@@ -179,6 +183,7 @@ fn h2c_data() {
     assert_eq!((pdu.ttag.get(), pdu.datao.get(), pdu.datal.get()), (5, 4096, 16));
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn c2h_data() {
     let bytes = golden!("c2h_data");
@@ -201,6 +206,7 @@ fn c2h_data() {
     assert_eq!(C2hData::read_from_prefix(&bytes).unwrap().0.datal.get(), 8);
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn r2t() {
     let bytes = golden!("r2t");
@@ -216,6 +222,7 @@ fn r2t() {
     assert_eq!(R2t::read_from_bytes(&bytes).unwrap().r2tl.get(), 8192);
 }
 
+// @test wire.pdu-encoding
 #[test]
 fn term_req() {
     let bytes = golden!("c2h_term_req");

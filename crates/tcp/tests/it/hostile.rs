@@ -14,12 +14,14 @@ static HOST: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
+    // @test hostile.no-crash
     #[test]
     fn random_streams(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         fuzz::tcp_controller(&bytes);
         fuzz::tcp_host(&bytes);
     }
 
+    // @test hostile.no-crash
     #[test]
     fn damaged_conversations(which in any::<prop::sample::Index>(), seed: u64, damages in 1_usize..6) {
         let mut random = Random::new(seed);

@@ -116,6 +116,7 @@ fn run(mut setup: Setup, batches: Vec<Vec<Io>>) {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    // @test data.reads-last-write
     #[test]
     fn every_mix_of_commands_matches_the_model(
         setup in setup(),

@@ -155,6 +155,7 @@ fn awaiting_controller(header: Digest, data: Digest) -> controller::Connection {
     controller
 }
 
+// @test wire.violations
 #[test]
 fn invalid_pdus_at_a_controller_while_initializing() {
     let plain = || controller::Connection::new(controller_config());
@@ -194,6 +195,7 @@ fn a_host_that_does_not_wait_for_icresp() {
     assert_eq!(error.status, PduSequence);
 }
 
+// @test wire.violations
 #[test]
 fn invalid_pdus_at_a_controller_after_initializing() {
     let in_order = |offset| h2c(if offset < 8192 { 0 } else { 32 }, offset, 4096, offset % 8192 == 4096);
@@ -356,6 +358,7 @@ fn invalid_pdus_at_a_host_while_initializing() {
     check(vec![("ICResp without ICReq", vec![ic_resp()], PduSequence, 0)], idle);
 }
 
+// @test wire.violations
 #[test]
 fn invalid_pdus_at_a_host_after_initializing() {
     let rows = vec![

@@ -10,6 +10,7 @@ use ebof_testkit::random::Random;
 /// Inputs made of each input of the corpus.
 const VARIANTS: u64 = 20;
 
+// @test hostile.no-crash
 #[test]
 fn no_input_of_the_corpus_panics() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");

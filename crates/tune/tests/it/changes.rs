@@ -222,6 +222,7 @@ fn another_boot_has_undone_it() {
     assert_eq!(Record::open(&machine.state(), &machine).unwrap().outdated(), 0);
 }
 
+// @test output.destroying-advice
 #[test]
 fn a_record_that_is_none_is_left_as_it_is() {
     let machine = Recorded::load("virtual.tree");

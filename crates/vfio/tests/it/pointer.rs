@@ -66,6 +66,7 @@ fn a_list_goes_on_in_the_last_place_of_a_page_only_if_there_is_more() {
     assert_eq!(prps(0x1000, u64::MAX - 7, 3 * PAGE, &memory), Err(Status::DATA_TRANSFER_ERROR.dnr()));
 }
 
+// @test limits.pointer-lists
 #[test]
 fn a_list_in_a_circle_ends_with_the_transfer() {
     let memory = HostMemory::default();
@@ -147,6 +148,7 @@ fn nothing_counts_behind_a_list_or_a_segment() {
     assert_eq!(sgl(0x30, LIST, one_more, one_more, &memory), Err(Status::INVALID_SGL_COUNT.dnr()));
 }
 
+// @test limits.pointer-lists
 #[test]
 fn segments_in_a_circle_end() {
     let memory = HostMemory::default();
@@ -206,6 +208,7 @@ proptest! {
 
     /// Whatever is in memory and in the command: the walk ends, with pieces of just the transfer or
     /// a status, and little is read.
+    // @test limits.pointer-lists
     #[test]
     fn any_pointer_ends(
         words in proptest::collection::vec(prop_oneof![Just(LIST), (0_u64..0x2000).prop_map(|at| LIST + at), any::<u64>()], 1..64),

@@ -93,6 +93,7 @@ fn every_byte_may_come_alone() {
     assert_eq!(found, whole());
 }
 
+// @test limits.vfio-messages
 #[test]
 fn a_stream_that_cannot_be_followed_is_broken() {
     let broken = |bytes: &[u8]| {
@@ -116,6 +117,7 @@ fn a_stream_that_cannot_be_followed_is_broken() {
     }
 }
 
+// @test limits.vfio-messages
 #[test]
 fn too_many_descriptors_break_the_stream_and_those_of_others_do_not() {
     let mut decoder = Decoder::new();

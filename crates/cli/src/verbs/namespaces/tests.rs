@@ -94,6 +94,7 @@ fn a_delete_has_the_nsid() {
     assert!(verb.on(&mut Fake::controller([])).is_err());
 }
 
+// @test output.confirmation
 #[test]
 fn a_delete_needs_confirmation() {
     let identify = |asked: &crate::device::fake::Asked| asked.sqe.opcode == ebof_nvme::opcode::admin::IDENTIFY;

@@ -96,6 +96,7 @@ fn a_configuration_is_planned_applied_and_exported() {
     assert_eq!(reloaded["revision"], before.revision.as_str());
 }
 
+// @test data.planned-revision
 #[test]
 fn an_outdated_plan_is_refused() {
     let filed = filed();
@@ -162,6 +163,7 @@ fn requests_that_are_no_configuration_are_refused() {
     assert_eq!(filed.configuration(), before);
 }
 
+// @test data.planned-revision
 #[test]
 fn every_mistake_of_a_text_has_its_place() {
     let filed = filed();
@@ -195,6 +197,7 @@ fn texts_are_toml_or_json_and_paths_begin_at_their_base() {
     assert!(filed.configuration().toml.contains(&path), "{}", filed.configuration().toml);
 }
 
+// @test data.planned-revision
 #[test]
 fn a_reload_answers_why_it_is_refused() {
     let filed = filed();
@@ -264,6 +267,7 @@ fn changes_at_once_are_made_one_after_the_other() {
     assert_eq!((status, filed.configuration().revision), (200, revision));
 }
 
+// @test redfish.planned-hosts
 #[test]
 fn a_plan_holds_only_for_the_hosts_that_it_named() {
     let filed = filed();

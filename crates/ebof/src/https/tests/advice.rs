@@ -50,6 +50,7 @@ impl User<'_> {
     }
 }
 
+// @test output.advice
 #[test]
 fn a_host_that_is_not_described_goes_as_is_advised() {
     let rig = rig();

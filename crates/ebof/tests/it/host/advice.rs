@@ -163,6 +163,7 @@ fn a_protected_namespace_can_be_deleted_as_the_hint_says() {
 }
 
 /// The same where there is space, but not for this host.
+// @test output.advice
 #[test]
 fn a_host_with_a_quota_goes_on_as_the_hints_say() {
     let rig = Drive::new("512M", &format!(",manager={ALICE},quota={ALICE}:64M"));
@@ -181,6 +182,7 @@ fn a_host_with_a_quota_goes_on_as_the_hints_say() {
 }
 
 /// Advice in words, of which one part destroys: each part leads on, the harmless ones first.
+// @test output.destroying-advice
 #[test]
 fn a_full_drive_is_used_again_as_the_hints_say() {
     let rig = Drive::new("512M", ",namespaces=2");

@@ -8,12 +8,14 @@ use super::{NQN, Rig, Run, write};
 /// Identify Controller by its fields.
 const IDENTIFY: [&str; 6] = ["-O", "6", "-4", "1", "-l", "4096"];
 
+// @test output.any-command
 #[test]
 fn any_command_can_be_sent_by_its_fields() {
     let rig = Rig::new();
     passes_commands(&rig, &rig.uri(NQN, ""), &rig.uri(NQN, "/1"));
 }
 
+// @test output.any-command
 #[test]
 fn a_connected_device_accepts_any_command_and_shows_its_topology() {
     if !can_attach() {
@@ -112,6 +114,7 @@ fn serve_refuses(rig: &Rig, args: &[&str]) -> String {
 }
 
 /// Each hint works as printed.
+// @test output.serve-advice
 #[test]
 fn hints_of_serve_work() {
     let rig = Rig::new();

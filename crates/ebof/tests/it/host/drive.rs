@@ -215,6 +215,7 @@ fn block_devices_follow_changes_of_namespaces() {
 
 /// A namespace that this machine uses is not removed or overwritten, neither by the device nor by a
 /// URI of the subsystem.
+// @test output.confirmation
 #[test]
 fn a_namespace_in_use_is_not_changed_unless_forced() {
     if !can_attach() {

@@ -31,6 +31,7 @@ fn assert_says(text: &str, parts: &[&str]) {
     }
 }
 
+// @test output.connect-errors
 #[test]
 fn wrong_address() {
     let rig = Rig::new();
@@ -44,6 +45,7 @@ fn wrong_address() {
     assert_says(&text, &["no-such-host.invalid", "check the spelling"]);
 }
 
+// @test output.connect-errors
 #[test]
 fn wrong_nqn() {
     let rig = Rig::new();
@@ -55,6 +57,7 @@ fn wrong_nqn() {
     );
 }
 
+// @test output.connect-errors
 #[test]
 fn host_not_allowed() {
     let rig = Rig::new();
@@ -64,6 +67,7 @@ fn host_not_allowed() {
     assert_says(&text, &[&format!("add host {host} to the subsystem's allowed hosts")]);
 }
 
+// @test output.connect-errors
 #[test]
 fn wrong_port_type() {
     let rig = Rig::new();
@@ -77,6 +81,7 @@ fn wrong_port_type() {
     assert_says(run.misused(), &["the discovery service has no namespaces", "ebof connect-all"]);
 }
 
+// @test output.connect-errors
 #[test]
 fn a_peer_that_is_not_nvme() {
     let rig = Rig::new();
@@ -105,6 +110,7 @@ fn a_peer_that_is_silent() {
     assert_says(&text, &["no answer", "none within 200 ms", "accepts connections there but does not speak"]);
 }
 
+// @test output.connect-errors
 #[test]
 fn digest_refused() {
     let rig = Rig::new();
@@ -114,6 +120,7 @@ fn digest_refused() {
     assert_says(&text, &["the target refuses the data digest", "connect without --data-digest"]);
 }
 
+// @test output.connect-errors
 #[test]
 fn no_free_controller() {
     let rig = Rig::new();
@@ -126,6 +133,7 @@ fn no_free_controller() {
     first.disconnect();
 }
 
+// @test output.configuration-errors
 #[test]
 fn unreadable_config() {
     let rig = Rig::new();

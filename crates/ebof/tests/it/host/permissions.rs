@@ -37,6 +37,7 @@ fn place(user: u32) -> tempfile::TempDir {
     directory
 }
 
+// @test output.permissions
 #[test]
 fn what_a_user_may_not_do_says_what_to_do() {
     if !can_be_others() {
@@ -108,6 +109,7 @@ fn what_a_user_may_not_do_says_what_to_do() {
     run(&["bench", "shown.img,readonly", "--runtime", "1"]).ok();
 }
 
+// @test output.permissions
 #[test]
 fn a_low_limit_of_locked_memory_is_told_once_with_what_to_raise() {
     // Linux 5.12 to 6.12 do not count the memory of a ring.

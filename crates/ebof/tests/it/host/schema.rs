@@ -51,6 +51,7 @@ fn keys(rig: &Rig, verbs: &[&[&str]]) -> String {
     shown
 }
 
+// @test output.json
 #[test]
 fn json_keys_are_stable() {
     let rig = Rig::new();
@@ -138,6 +139,7 @@ fn json_keys_of_a_drives_verbs_are_stable() {
     insta::assert_snapshot!(keys(&rig, &verbs));
 }
 
+// @test output.json
 #[test]
 fn every_schema_is_documented() {
     let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();

@@ -65,6 +65,7 @@ fn dead() -> (Vec<TcpListener>, u16) {
     (silent, TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
 }
 
+// @test host.discovery-conf
 #[test]
 fn services_of_discovery_conf_are_asked_side_by_side() {
     if !can_have_own_mounts() {
@@ -119,6 +120,7 @@ fn lines_told(text: &str) -> Vec<u32> {
     after.map(|rest| rest.split(':').next().unwrap().parse().unwrap()).collect()
 }
 
+// @test host.discovery-conf
 #[test]
 fn a_service_that_answers_at_another_of_its_ports_is_none_that_is_missing() {
     if !can_have_own_mounts() {
@@ -142,6 +144,7 @@ fn a_service_that_answers_at_another_of_its_ports_is_none_that_is_missing() {
     assert_eq!((run.code, lines_told(&run.stderr)), (Some(0), vec![1]), "{}", run.stderr);
 }
 
+// @test host.tls-ports
 #[test]
 fn ports_that_have_tls_only_are_told_by_the_discovery_log() {
     let rig = Rig::of_two_ports();

@@ -81,6 +81,7 @@ fn advises(message: &str, parts: &[&str]) {
     }
 }
 
+// @test output.advice
 #[test]
 fn an_overcommitted_drive_that_is_full_is_used_again_as_is_advised() {
     let directory = tempfile::tempdir().unwrap();
@@ -104,6 +105,7 @@ fn an_overcommitted_drive_that_is_full_is_used_again_as_is_advised() {
     rig.write(1, written + 1).ok();
 }
 
+// @test output.advice
 #[test]
 fn a_sanitize_operation_that_failed_is_left_or_repeated_as_is_advised() {
     let Some(small) = Small::new() else {

@@ -94,6 +94,7 @@ fn a_revision_is_that_of_the_content() {
     );
 }
 
+// @test data.plan-names-hosts
 #[test]
 fn who_loses_something_is_told() {
     assert_eq!(disturbed(FULL), Vec::<String>::new());
@@ -126,6 +127,7 @@ fn who_loses_something_is_told() {
     assert_eq!(disturbed(&number).len(), 2, "{:?}", disturbed(&number));
 }
 
+// @test data.plan-names-hosts
 #[test]
 fn what_changes_for_hosts_of_a_subsystem_is_told() {
     let hosts = FULL.replacen("allow_any_host = true", "allowed_hosts = [\"ann\"]", 1);
@@ -144,6 +146,7 @@ fn what_changes_for_hosts_of_a_subsystem_is_told() {
     assert!(told[0].contains("ann@box: its connection ends") && told[1].contains("vm@box:vf2: its"), "{told:?}");
 }
 
+// @test data.plan-names-hosts
 #[test]
 fn the_list_of_disturbed_hosts_is_bounded() {
     let many = (0..DISTURBED_MAX + 5).map(|at| controller(1, &format!("h{at}"), "disks", "a")).collect();

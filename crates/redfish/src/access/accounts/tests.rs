@@ -106,6 +106,7 @@ fn a_wrong_password_is_refused_and_then_has_to_wait() {
     }
 }
 
+// @test redfish.first-password
 #[test]
 fn the_first_password_is_changed_before_anything_else() {
     let world = World::new();
@@ -130,6 +131,7 @@ fn the_first_password_is_changed_before_anything_else() {
     assert_eq!(world.ask("GET", "/redfish/v1/Chassis", Value::Null, &by).0, 200, "the session goes on");
 }
 
+// @test redfish.first-password
 #[test]
 fn accounts_are_added_changed_and_removed() {
     let world = World::settled();

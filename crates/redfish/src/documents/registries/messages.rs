@@ -65,6 +65,7 @@ mod tests {
         }
     }
 
+    // @test redfish.messages
     #[test]
     fn the_registry_has_what_the_code_sends() {
         let mut sent = BTreeSet::new();

@@ -72,6 +72,7 @@ fn kinds(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+// @test redfish.references
 #[test]
 fn every_reference_leads_to_a_resource_of_a_listed_type() {
     let tree = all();
@@ -97,6 +98,7 @@ fn every_reference_leads_to_a_resource_of_a_listed_type() {
     }
 }
 
+// @test redfish.references
 #[test]
 fn every_reference_is_in_the_table_with_its_type() {
     for (uri, resource) in all() {
@@ -136,6 +138,7 @@ fn actions(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 /// Every row is an address of something, and each of its methods is answered by who knows it.
+// @test redfish.addresses
 #[test]
 fn every_row_has_a_handler() {
     let services = services();
@@ -196,6 +199,7 @@ fn shared() -> Option<std::path::PathBuf> {
     Some(root.parent()?.join("shared/redfish/csdl-2025.4.tgz")).filter(|path| path.exists())
 }
 
+// @test redfish.csdl
 #[test]
 fn resources_are_what_the_csdl_says() {
     let mut csdl = Csdl::default();
@@ -221,6 +225,7 @@ fn resources_are_what_the_csdl_says() {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+// @test redfish.csdl
 #[test]
 fn what_is_read_only_cannot_be_changed() {
     let Some(path) = shared() else {

@@ -103,6 +103,7 @@ fn an_action_is_conditional_on_its_resource() {
 }
 
 /// Requests that have nothing to do with each other are carried out one after the other.
+// @test data.parallel-edits
 #[test]
 fn of_many_requests_at_once_each_is_carried_out() {
     let box_ = Populated::new();

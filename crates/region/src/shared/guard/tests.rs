@@ -126,6 +126,7 @@ fn is_sent_the_signal() {
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
 
+// @test limits.lost-memory
 #[test]
 fn what_is_no_such_memory_still_ends_the_process() {
     for name in ["accesses_what_nobody_guards", "is_sent_the_signal"] {

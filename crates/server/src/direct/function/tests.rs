@@ -58,6 +58,7 @@ fn a_queue_whose_shadow_is_no_memory_any_more_has_no_doorbell() {
     }
 }
 
+// @test limits.guest-pages
 #[test]
 fn little_memory_is_left_to_those_who_use_it_already() {
     let (mut function, memory) = function(8);

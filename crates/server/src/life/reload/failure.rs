@@ -96,6 +96,7 @@ mod tests {
         Nqn::parse(&format!("nqn.2014-08.org.example:{name}")).expect("legal")
     }
 
+    // @test data.failed-reload
     #[test]
     fn an_error_names_the_change_that_caused_it() {
         let a = nqn("a");

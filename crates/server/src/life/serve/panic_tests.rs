@@ -43,6 +43,7 @@ fn assert_aborted(status: ExitStatus) {
     assert_eq!(status.signal(), Some(rustix::process::Signal::ABORT.as_raw()), "{status}");
 }
 
+// @test data.threads
 #[test]
 fn a_panic_of_a_reactor_ends_the_process() {
     assert_aborted(fate("a_panic_of_a_reactor_ends_the_process", |target| {
@@ -50,6 +51,7 @@ fn a_panic_of_a_reactor_ends_the_process() {
     }));
 }
 
+// @test data.threads
 #[test]
 fn a_panic_of_the_control_thread_ends_the_process() {
     assert_aborted(fate("a_panic_of_the_control_thread_ends_the_process", |target| {
@@ -57,6 +59,7 @@ fn a_panic_of_the_control_thread_ends_the_process() {
     }));
 }
 
+// @test data.threads
 #[test]
 fn a_panic_of_a_drives_thread_ends_the_process() {
     assert_aborted(fate("a_panic_of_a_drives_thread_ends_the_process", |target| {

@@ -77,6 +77,7 @@ fn controllers_that_come_and_go_while_the_drives_thread_hangs_are_bounded() {
 }
 
 /// Whoever still has what was in force, such as a request for the status, is not in the way.
+// @test data.port-again
 #[test]
 fn a_port_that_was_removed_can_be_added_again_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -132,6 +133,7 @@ fn the_log_uses_the_current_name_of_a_drive() {
     assert_eq!(target.shared.drives.actor(&nqn).unwrap().name(), "other");
 }
 
+// @test data.old-association
 #[test]
 fn requests_of_an_old_queue_on_the_drives_thread_end_before_the_next_queue_begins() {
     let directory = tempfile::tempdir().unwrap();

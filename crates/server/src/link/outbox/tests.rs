@@ -118,6 +118,7 @@ fn headers_and_payloads_arrive_in_order_through_short_sends() {
     assert_eq!(pool.outstanding_bytes(), 0);
 }
 
+// @test speed.bounded-memory
 #[test]
 fn the_arena_stays_small_if_the_socket_is_never_drained() {
     let (a, mut b) = pair();

@@ -203,6 +203,7 @@ mod tests {
 
     const NOTHING: Account = Account { cpu_us: 0, waits: 0, page_faults: 0 };
 
+    // @test limits.slow-guest-memory
     #[test]
     fn who_made_the_thread_wait_is_charged() {
         let after = |cpu_us, waits, page_faults| Account { cpu_us, waits, page_faults };
@@ -212,6 +213,7 @@ mod tests {
         assert_eq!(cost_us(NOTHING, after(900, 0, 4), 9_000), 0, "as ever");
     }
 
+    // @test limits.slow-guest-memory
     #[test]
     fn a_function_gets_a_tenth() {
         assert_eq!(rests_until_us(None, 2_000, 1_000_000), 1_018_000);
@@ -239,6 +241,7 @@ mod tests {
         }
     }
 
+    // @test limits.slow-guest-memory
     #[test]
     fn functions_are_watched_for_a_while_after_a_long_turn_with_page_faults() {
         let with = |page_faults| move || Account { page_faults, ..NOTHING };

@@ -59,6 +59,7 @@ fn reads(rig: &mut Rig, queue: &mut RdmaHost) {
     assert_eq!(queue.take(), 4);
 }
 
+// @test rdma.polled-completions
 #[test]
 fn a_thread_that_prefers_to_poll_never_sleeps_while_it_has_connections() {
     let (mut rig, admin, mut queue) = connected(Some(10), true);
@@ -94,6 +95,7 @@ fn a_thread_that_prefers_to_poll_does_so_again_when_it_has_its_processor_for_its
     assert_eq!(rig.polled(), 1, "what it has slept with, it polls once there is something");
 }
 
+// @test rdma.polled-completions
 #[test]
 fn a_thread_polls_for_a_while_and_is_woken_afterwards() {
     let (mut rig, _admin, mut queue) = connected(Some(5_000), false);

@@ -116,6 +116,7 @@ fn status_of(pdu: &[u8]) -> bool {
     Cqe::read_from_bytes(&pdu[8..24]).unwrap().status().is_success()
 }
 
+// @test data.old-association
 #[test]
 fn the_next_associations_io_queues_wait_for_writes_of_the_last() {
     let (mut rig, device, admin, queue) = rig();
@@ -129,6 +130,7 @@ fn the_next_associations_io_queues_wait_for_writes_of_the_last() {
     assert!(status_of(&io.answer().expect("an answer")));
 }
 
+// @test data.old-association
 #[test]
 fn a_connection_whose_end_nobody_has_read_counts_as_ended() {
     let (mut rig, device, admin, queue) = rig();
@@ -143,6 +145,7 @@ fn a_connection_whose_end_nobody_has_read_counts_as_ended() {
     assert!(status_of(&io.answer().expect("an answer")));
 }
 
+// @test data.reset-and-shutdown
 #[test]
 fn a_reset_during_a_shutdown_keeps_rdy_until_the_old_writes_have_ended() {
     let (mut rig, device, mut admin, _queue) = rig();

@@ -170,6 +170,7 @@ fn value(text: &str, start: &str) -> f64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+// @test output.metric-names
 #[test]
 fn metrics_follow_the_rules_of_prometheus() {
     for detail in [MetricsDetail::Namespace, MetricsDetail::Queue] {
@@ -227,6 +228,7 @@ fn every_histogram_ends_with_infinity() {
     }
 }
 
+// @test output.metric-names
 #[test]
 fn a_drive_has_metrics_of_capacity_and_health() {
     let text = render(snapshot(), Exposition::Text, MetricsDetail::Namespace);
@@ -281,6 +283,7 @@ fn a_function_has_metrics_of_its_share() {
     assert!(!render(none, Exposition::Text, MetricsDetail::Namespace).contains("ebof_function"));
 }
 
+// @test output.metrics
 #[test]
 fn queues_are_summed_up_unless_requested() {
     let lines = |detail| {
