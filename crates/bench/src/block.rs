@@ -36,7 +36,7 @@ impl AsMut<[u8]> for Block {
     }
 }
 
-impl ebof_initiator::Buffer for Block {
+impl ebof_initiator::IoBuffer for Block {
     fn region(&self) -> Option<&Arc<Region>> {
         Some(self.buffer.region())
     }

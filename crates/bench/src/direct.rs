@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ebof_nvme::identify::{Cns, IdentifyNamespace};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Cqe, Nsid, Sqe};
-use ebof_region::{Access, MapError, SharedMapping};
+use ebof_region::{MapError, MappingAccess, SharedMapping};
 use hdrhistogram::Histogram;
 use vfio_user::Client;
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -444,7 +444,7 @@ fn wait_a_little(empty: u32, last: Instant) -> Result<(), DirectError> {
 fn mapped_doorbells(client: &Client) -> Result<Arc<SharedMapping>, DirectError> {
     let file = client.region(BAR0).and_then(|region| region.file_offset.as_ref());
     let file = file.ok_or(DirectError::Load("the port does not offer its doorbells: it has no busy_poll_us"))?;
-    Ok(SharedMapping::map(file.file(), DOORBELLS, PAGE, Access::ALL)?)
+    Ok(SharedMapping::map(file.file(), DOORBELLS, PAGE, MappingAccess::ALL)?)
 }
 
 /// Where operations go.

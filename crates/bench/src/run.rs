@@ -40,7 +40,7 @@ pub enum Phase {
 
 /// The progress of a job, for a live display.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub struct LoadProgress {
     /// The state of the job.
     pub phase: Phase,
     /// Since the start.
@@ -72,7 +72,7 @@ const TICK: Duration = Duration::from_millis(250);
 pub fn run(
     source: &Source,
     job: &Job,
-    progress: impl FnMut(&Progress) -> ControlFlow<()>,
+    progress: impl FnMut(&LoadProgress) -> ControlFlow<()>,
 ) -> Result<Report, BenchError> {
     let mut reports = run_together(source, std::slice::from_ref(job), QueueUse::default(), progress)?;
     Ok(reports.pop().expect("one job has one report"))
@@ -87,7 +87,7 @@ pub fn run_together(
     source: &Source,
     jobs: &[Job],
     queues: QueueUse,
-    mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
+    mut progress: impl FnMut(&LoadProgress) -> ControlFlow<()>,
 ) -> Result<Vec<Report>, BenchError> {
     let reports =
         run_all(&[Load { source, jobs, queues }], |all| all.first().map_or(ControlFlow::Continue(()), &mut progress))?;
@@ -112,7 +112,7 @@ pub struct Load<'a> {
 /// As [`run_together`].
 pub fn run_all(
     loads: &[Load<'_>],
-    mut progress: impl FnMut(&[Progress]) -> ControlFlow<()>,
+    mut progress: impl FnMut(&[LoadProgress]) -> ControlFlow<()>,
 ) -> Result<Vec<Vec<Report>>, BenchError> {
     let Some(first) = loads.iter().find_map(|load| load.jobs.first()) else {
         return Ok(loads.iter().map(|_| Vec::new()).collect());
@@ -187,7 +187,7 @@ fn run_threads(
     first: &Job,
     loads: usize,
     job_threads: &[JobThread<'_>],
-    progress: &mut impl FnMut(&[Progress]) -> ControlFlow<()>,
+    progress: &mut impl FnMut(&[LoadProgress]) -> ControlFlow<()>,
 ) -> Result<(Vec<Stats>, Option<Cost>), BenchError> {
     let stop = AtomicBool::new(false);
     let start = Start::default();
@@ -296,7 +296,7 @@ fn watch(
     (job, loads, job_threads): (&Job, usize, &[JobThread<'_>]),
     stop: &AtomicBool,
     times: Times,
-    progress: &mut impl FnMut(&[Progress]) -> ControlFlow<()>,
+    progress: &mut impl FnMut(&[LoadProgress]) -> ControlFlow<()>,
     done: impl Fn() -> bool,
 ) -> Option<Cost> {
     let sample = || Sample::new((0..loads).map(|load| Sums::of(load, job_threads).operations).sum());
@@ -327,7 +327,7 @@ fn watch(
             let sums = Sums::of(load, job_threads);
             let more = sums.since(std::mem::replace(before, sums));
             let per_second = |more: u64| float(more) / since.as_secs_f64();
-            Progress {
+            LoadProgress {
                 phase,
                 elapsed,
                 total,

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, status_list};
+use ebof_nvme::lba_status::{CompletionCondition, GetLbaStatus, StatusAction, status_list};
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Sqe, Status};
 
@@ -55,7 +55,7 @@ pub(crate) fn list(length: usize, ranges: &[(u64, u64)], complete: bool) -> Vec<
         (0..blocks.div_ceil(step)).map(move |at| (first + at * step, (blocks - at * step).min(step)))
     });
     let entries: Vec<_> = pieces.map(|(first, blocks)| (first, u32::try_from(blocks).unwrap_or(u32::MAX), 0)).collect();
-    let condition = if complete { Completion::Complete } else { Completion::Incomplete };
+    let condition = if complete { CompletionCondition::Complete } else { CompletionCondition::Incomplete };
     let mut data = status_list(&entries, condition, length);
     data.resize(length, 0);
     data

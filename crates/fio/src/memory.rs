@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebof_initiator::Buffer;
+use ebof_initiator::IoBuffer;
 
 use crate::job::{Kind, Request};
 use crate::layout::{FILE_KIND_BLOCK, File, IoUnit, MARK, RawSettings, THREAD_DATA_BYTES_MIN, ThreadData, direction};
@@ -91,7 +91,7 @@ impl AsMut<[u8]> for Payload {
     }
 }
 
-impl Buffer for Payload {}
+impl IoBuffer for Payload {}
 
 /// The request of `unit`; `None` if the engine does not know its direction.
 ///

@@ -22,7 +22,7 @@ mod yields;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use sharing::{Sharing, Way};
+use sharing::{Sharing, WaitMethod};
 
 pub use thread::{Account, cpu_time};
 pub use yields::Yields;
@@ -194,11 +194,11 @@ impl Idle {
 
     /// Whether [`Idle::give_way`] yields.
     const fn yields(&self) -> bool {
-        match self.sharing.way() {
-            Way::Yield => true,
-            Way::Spin => false,
+        match self.sharing.method() {
+            WaitMethod::Yield => true,
+            WaitMethod::Spin => false,
             // One that never sleeps does what comes closest.
-            Way::Sleep => self.base_us == u64::MAX,
+            WaitMethod::Sleep => self.base_us == u64::MAX,
         }
     }
 
@@ -212,7 +212,7 @@ impl Idle {
     }
 
     const fn sleeps_at_once(&self) -> bool {
-        let sleeps = matches!(self.sharing.way(), Way::Sleep) && self.base_us != u64::MAX;
+        let sleeps = matches!(self.sharing.method(), WaitMethod::Sleep) && self.base_us != u64::MAX;
         self.base_us == 0 || self.sparse_waits >= SPARSE_WAITS || sleeps
     }
 
@@ -227,7 +227,7 @@ impl Idle {
         if self.base_us == 0 {
             return Step::Sleep(None);
         }
-        let shared = !matches!(self.sharing.way(), Way::Yield);
+        let shared = !matches!(self.sharing.method(), WaitMethod::Yield);
         let measure = self.unmeasured >= REMEASURE_EVERY && !shared;
         let spin_us = match shared {
             _ if measure => self.base_us,

@@ -32,7 +32,7 @@ const CHANGED: u8 = 2;
 /// A trial that brings less than a third after this part of its time, in sixteenths, ends.
 const FAILED_SIXTEENTHS: u64 = 7;
 
-/// A trial of [`Way::Spin`] that brings about as much takes so long, microseconds: spinning may be
+/// A trial of [`WaitMethod::Spin`] that brings about as much takes so long, microseconds: spinning may be
 /// better only if both ends do, and the other one begins a trial in this time.
 const UNDECIDED_US: u64 = 100_000;
 
@@ -46,7 +46,7 @@ const JITTER_US: u64 = 20_000;
 /// After so many trials of another way yields are tried: the processor may not be shared any more.
 const TRIALS_PER_YIELD: u32 = 3;
 
-/// After so many periods of [`Way::Spin`] it has to prove again that it is better. Where both ends
+/// After so many periods of [`WaitMethod::Spin`] it has to prove again that it is better. Where both ends
 /// spin, and both had better sleep, neither gains by sleeping alone.
 const PERIODS_PER_PROOF: u8 = 4;
 
@@ -55,7 +55,7 @@ const FORGOTTEN_US: u64 = 2_000_000;
 
 /// A way to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum WaitMethod {
     /// Spins, yields now and then, and sleeps after a while.
     Yield,
     /// Spins for a short time without yielding, then sleeps.
@@ -95,10 +95,10 @@ impl Mark {
 /// What one thread knows of its processor.
 #[derive(Clone, Debug)]
 pub(crate) struct Sharing {
-    /// The way that brings most. [`Way::Yield`]: the processor is not shared.
-    way: Way,
+    /// The way that brings most. [`WaitMethod::Yield`]: the processor is not shared.
+    method: WaitMethod,
     /// The way that is tried in place of it.
-    trial: Option<Way>,
+    trial: Option<WaitMethod>,
     /// The beginning of the present period or trial.
     began: Mark,
     /// The beginning of the time that is compared with `last`.
@@ -109,11 +109,11 @@ pub(crate) struct Sharing {
     last: Option<Harvest>,
     /// How often in a row the time of a trial brought far more or far less than `last`.
     changed: u8,
-    /// Periods since [`Way::Spin`] has proved to be better.
+    /// Periods since [`WaitMethod::Spin`] has proved to be better.
     periods: u8,
     /// The time of a trial, microseconds.
     trial_us: u64,
-    /// Trials of [`Way::Spin`] and [`Way::Sleep`].
+    /// Trials of [`WaitMethod::Spin`] and [`WaitMethod::Sleep`].
     trials: u32,
     /// When a yield was slow for the last time while the processor was not known to be shared,
     /// and the thread's involuntary switches until then.
@@ -124,7 +124,7 @@ pub(crate) struct Sharing {
 impl Sharing {
     pub(crate) const fn new() -> Self {
         Self {
-            way: Way::Yield,
+            method: WaitMethod::Yield,
             trial: None,
             began: Mark { at_us: 0, work: 0 },
             recent: Mark { at_us: 0, work: 0 },
@@ -141,14 +141,14 @@ impl Sharing {
 
     /// Whether other programs compute on this thread's processor.
     pub(crate) const fn is_shared(&self) -> bool {
-        !matches!(self.way, Way::Yield)
+        !matches!(self.method, WaitMethod::Yield)
     }
 
     /// How to wait now.
-    pub(crate) const fn way(&self) -> Way {
+    pub(crate) const fn method(&self) -> WaitMethod {
         match self.trial {
             Some(trial) => trial,
-            None => self.way,
+            None => self.method,
         }
     }
 
@@ -167,7 +167,7 @@ impl Sharing {
         let now_us = now_us.saturating_add(away_us);
         self.trial_us = away_us.saturating_mul(YIELDS_PER_TRIAL).clamp(TRIAL_US, TRIAL_MAX_US);
         if self.is_shared() {
-            if self.trial == Some(Way::Yield) {
+            if self.trial == Some(WaitMethod::Yield) {
                 self.begin(now_us, None);
             }
             return;
@@ -225,7 +225,7 @@ impl Sharing {
         let has_changed = self.changed >= CHANGED;
         if has_changed || period.time_us >= PERIOD_US + jitter_us {
             self.periods = self.periods.saturating_add(1);
-            if self.way == Way::Spin && (self.periods >= PERIODS_PER_PROOF || has_changed && is_worse) {
+            if self.method == WaitMethod::Spin && (self.periods >= PERIODS_PER_PROOF || has_changed && is_worse) {
                 return self.sleep_first(now.at_us);
             }
             self.last = Some(if has_changed { recent } else { period });
@@ -233,7 +233,7 @@ impl Sharing {
         }
     }
 
-    fn end_trial(&mut self, now: Mark, tried: Way) {
+    fn end_trial(&mut self, now: Mark, tried: WaitMethod) {
         let mut harvest = self.began.until(now);
         let last = self.last.unwrap_or_default();
         let failed_us = self.trial_us * FAILED_SIXTEENTHS / 16;
@@ -241,14 +241,14 @@ impl Sharing {
         if harvest.time_us < self.trial_us && !has_failed {
             return;
         }
-        if tried == Way::Yield {
+        if tried == WaitMethod::Yield {
             // No yield was slow.
             if !harvest.is_less(4, last, 3) {
-                self.way = tried;
+                self.method = tried;
             }
             return self.begin(now.at_us, None);
         }
-        if tried == Way::Spin && !has_failed {
+        if tried == WaitMethod::Spin && !has_failed {
             let recent = self.recent.until(now);
             if recent.time_us < self.trial_us {
                 return;
@@ -262,28 +262,28 @@ impl Sharing {
         }
         self.trials = self.trials.wrapping_add(1);
         if last.is_less(6, harvest, 5) {
-            self.way = tried;
+            self.method = tried;
             self.periods = 0;
             self.last = Some(harvest);
         }
-        let next = self.trials.is_multiple_of(TRIALS_PER_YIELD).then_some(Way::Yield);
+        let next = self.trials.is_multiple_of(TRIALS_PER_YIELD).then_some(WaitMethod::Yield);
         self.begin(now.at_us, next);
     }
 
-    /// Begins with [`Way::Sleep`], which is nowhere very wrong: the others have to prove that they
+    /// Begins with [`WaitMethod::Sleep`], which is nowhere very wrong: the others have to prove that they
     /// are better than that.
     fn sleep_first(&mut self, now_us: u64) {
-        self.way = Way::Sleep;
+        self.method = WaitMethod::Sleep;
         self.last = None;
         self.periods = 0;
         self.begin(now_us, None);
     }
 
-    const fn other(&self) -> Way {
-        if matches!(self.way, Way::Spin) { Way::Sleep } else { Way::Spin }
+    const fn other(&self) -> WaitMethod {
+        if matches!(self.method, WaitMethod::Spin) { WaitMethod::Sleep } else { WaitMethod::Spin }
     }
 
-    fn begin(&mut self, now_us: u64, trial: Option<Way>) {
+    fn begin(&mut self, now_us: u64, trial: Option<WaitMethod>) {
         self.trial = trial;
         self.began = Mark { at_us: now_us, work: self.work };
         self.recent = self.began;

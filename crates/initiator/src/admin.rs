@@ -27,7 +27,7 @@ use crate::error::state::State;
 use crate::error::{Error, Loss};
 use crate::shared::event::Event;
 use crate::shared::opened::{Inspection, Reconciled};
-use crate::shared::{AdminAnswer, AdminRequest, Info, Message, Shared};
+use crate::shared::{AdminAnswer, AdminRequest, Info, Message, SharedController};
 use crate::wait::Time;
 use aborts::Aborts;
 use clearing::Clearing;
@@ -58,7 +58,7 @@ type Reply = SyncSender<AdminAnswer>;
 
 /// The thread's state while it is connected.
 struct Admin {
-    shared: Arc<Shared>,
+    shared: Arc<SharedController>,
     time: Time,
     engine: Engine<Vec<u8>>,
     /// Outstanding commands of callers, by tag.
@@ -98,7 +98,7 @@ enum End {
 
 /// Serves `engine` and its successors after reconnects, until the controller is disconnected or
 /// given up.
-pub(crate) async fn run(shared: Arc<Shared>, engine: Engine<Vec<u8>>) {
+pub(crate) async fn run(shared: Arc<SharedController>, engine: Engine<Vec<u8>>) {
     // Also if the thread panics: nobody may wait for it then.
     let _close_on_drop = CloseOnDrop(Arc::clone(&shared));
     let mut admin = Admin::new(shared, engine);
@@ -118,7 +118,7 @@ pub(crate) async fn run(shared: Arc<Shared>, engine: Engine<Vec<u8>>) {
     admin.fail_all(&Loss::Requested);
 }
 
-struct CloseOnDrop(Arc<Shared>);
+struct CloseOnDrop(Arc<SharedController>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
@@ -127,7 +127,7 @@ impl Drop for CloseOnDrop {
 }
 
 impl Admin {
-    fn new(shared: Arc<Shared>, engine: Engine<Vec<u8>>) -> Self {
+    fn new(shared: Arc<SharedController>, engine: Engine<Vec<u8>>) -> Self {
         let mut admin = Self {
             time: shared.waiter.time.clone(),
             shared,
@@ -214,7 +214,7 @@ impl Admin {
 
     /// Tells what went wrong unnoticed, once a minute.
     fn tell_troubles(&self) {
-        let Shared { options, troubles, .. } = &*self.shared;
+        let SharedController { options, troubles, .. } = &*self.shared;
         for (trouble, count) in troubles.due(self.time.now_ms()) {
             let (address, nqn) = (options.address(), &options.nqn);
             match trouble.is_fault() {
@@ -515,7 +515,7 @@ impl Admin {
     /// Connects a new Admin Queue and inspects the open namespaces, before any command is sent to
     /// one.
     async fn establish(&mut self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
-        let Shared { options, waiter, cancel, .. } = &*self.shared;
+        let SharedController { options, waiter, cancel, .. } = &*self.shared;
         let (mut engine, mut info) = establish::controller(options, None, waiter, cancel).await?;
         let open = self.shared.namespaces.begin_scan();
         info.inspected = establish::inspect_namespaces(&mut engine, options, &open, waiter, cancel).await?;

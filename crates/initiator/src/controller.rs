@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use crate::admin as background;
-use crate::command::data::{AdminData, Buffer, Data};
+use crate::command::data::{AdminData, Data, IoBuffer};
 use crate::command::limits::Limits;
 use crate::command::troubles::Trouble;
 use crate::connect::discover::{DiscoveryLog, log_piece, read_log};
@@ -36,7 +36,7 @@ use crate::queue::{ControllerGuard, QueuePair};
 use crate::shared::event::Event;
 use crate::shared::maps::{QueueClass, QueueMaps};
 use crate::shared::opened::{Inspection, NAMESPACES_MAX, Opened, Refusal};
-use crate::shared::{AdminAnswer, AdminRequest, Message, Shared};
+use crate::shared::{AdminAnswer, AdminRequest, Message, SharedController};
 use crate::wait::lock::lock;
 use crate::wait::{Waiter, run};
 use namespace::{Namespace, Pool};
@@ -51,7 +51,7 @@ pub struct Controller(Arc<Handle>);
 
 /// Ends the background thread when the last reference is dropped.
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedController>,
     pool: Arc<Pool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -96,7 +96,7 @@ impl Controller {
         let wants_io = options.io_queues() > 0;
         let (engine, info) = establish::controller(&options, wants_io.then_some(false), &waiter, &cancel).await?;
         log_granted_queues(&options, info.io_queues);
-        let shared = Arc::new(Shared::new(options, info, waiter, cancel).map_err(system)?);
+        let shared = Arc::new(SharedController::new(options, info, waiter, cancel).map_err(system)?);
         let handle = Handle { shared, pool: Arc::default(), thread: Mutex::default() };
         Ok((Self(Arc::new(handle)), engine))
     }
@@ -106,7 +106,7 @@ impl Controller {
         self.0.clone()
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SharedController> {
         &self.0.shared
     }
 
@@ -424,7 +424,7 @@ impl Controller {
     /// # Errors
     /// [`Error::NoFreeQueue`] when all granted queues are in use; [`Error::Connect`] when the
     /// target refuses; [`Error::Stepped`].
-    pub fn queue_pair<B: Buffer>(&self) -> Result<QueuePair<B>, Error> {
+    pub fn queue_pair<B: IoBuffer>(&self) -> Result<QueuePair<B>, Error> {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), None)
     }
 
@@ -433,7 +433,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::queue_pair`].
-    pub fn queue_pair_of<B: Buffer>(&self, class: QueueClass) -> Result<QueuePair<B>, Error> {
+    pub fn queue_pair_of<B: IoBuffer>(&self, class: QueueClass) -> Result<QueuePair<B>, Error> {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), Some(class))
     }
 

@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use ebof_nvme::{Sqe, Status};
 
-use crate::command::data::{AdminData, Buffer, Completion, Data};
+use crate::command::data::{AdminData, Completion, Data, IoBuffer};
 use crate::command::slots::{Payload, Slots};
 use crate::command::troubles::Troubles;
 use crate::error::{Error, Loss};
-use crate::link::{DataDirection, Finished, Link, Received, Transport, either};
+use crate::link::{DataDirection, HostLink, LinkCompletion, Received, Transport, either};
 use crate::wait::Time;
 
 /// A connection with its commands.
 pub(crate) struct Engine<B> {
-    link: Option<Link>,
+    link: Option<HostLink>,
     /// The most data bytes of one command over the link.
     transfer_max: u32,
     /// The owner polls again and again, and asks for no notifications.
@@ -38,7 +38,7 @@ pub(crate) struct Engine<B> {
 /// too.
 const RECEIVES_MAX: usize = 64;
 
-impl<B: Buffer> Engine<B> {
+impl<B: IoBuffer> Engine<B> {
     /// An engine without a connection, for up to `limit` outstanding commands.
     pub(crate) fn new(limit: u16, strict: bool, time: Time) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// Uses `link` from now on. A previous link is closed.
-    pub(crate) fn attach(&mut self, mut link: Link) {
+    pub(crate) fn attach(&mut self, mut link: HostLink) {
         self.close_link();
         either!(&mut link, link => link.set_slots(self.slots.table_size()));
         self.transfer_max = either!(&link, link => link.transfer_max()).unwrap_or(u32::MAX);
@@ -73,7 +73,7 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// The link, while there is one.
-    pub(crate) fn link(&self) -> Option<&Link> {
+    pub(crate) fn link(&self) -> Option<&HostLink> {
         self.link.as_ref()
     }
 
@@ -102,7 +102,7 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// Removes the link. No command may be outstanding.
-    pub(crate) fn detach(&mut self) -> Option<Link> {
+    pub(crate) fn detach(&mut self) -> Option<HostLink> {
         self.link.take()
     }
 
@@ -272,7 +272,7 @@ impl<B> Drop for Engine<B> {
 }
 
 /// See [`Engine::receive`]. `ask`: asks for a notification of what arrives later.
-fn receive<B: Buffer>(
+fn receive<B: IoBuffer>(
     link: &mut impl Transport,
     slots: &mut Slots<B>,
     lent: &mut AdminData<'_>,
@@ -289,7 +289,7 @@ fn receive<B: Buffer>(
             }
             break;
         }
-        link.poll(slots, lent, |slots, Finished { index, cqe, transferred }| {
+        link.poll(slots, lent, |slots, LinkCompletion { index, cqe, transferred }| {
             let result = if !cqe.status().is_success() {
                 *namespace_missed |= cqe.status().is(Status::INVALID_NAMESPACE);
                 Ok(cqe)

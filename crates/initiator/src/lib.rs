@@ -66,7 +66,7 @@ pub mod queues;
 mod shared;
 mod wait;
 
-pub use command::data::{AdminData, Buffer, Completion, Data, SubmitError};
+pub use command::data::{AdminData, Completion, Data, IoBuffer, SubmitError};
 pub use command::limits::Limits;
 pub use command::retry::{Retries, Retry};
 pub use command::troubles::Trouble;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe};
 
-use crate::command::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, IoBuffer};
 use crate::command::slots::Slots;
 use crate::command::small_commands::SmallCommands;
 use crate::command::troubles::Troubles;
@@ -47,7 +47,7 @@ pub(crate) enum DataDirection {
 
 /// The completion of the command in slot `index`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Finished {
+pub(crate) struct LinkCompletion {
     pub(crate) index: u16,
     pub(crate) cqe: Cqe,
     /// Bytes of data that were transferred.
@@ -87,7 +87,7 @@ pub(crate) trait Transport {
 
     /// Queues the command in slot `index`, with its data if they go in the capsule. Sets the SQE's
     /// data pointer.
-    fn submit<B: Buffer>(
+    fn submit<B: IoBuffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -98,18 +98,18 @@ pub(crate) trait Transport {
     );
 
     /// Sends as much as the connection takes, up to a bound that keeps other connections served.
-    fn flush<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, time: &Time) -> Result<(), Loss>;
+    fn flush<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, time: &Time) -> Result<(), Loss>;
 
     /// Reads once. Process the result with [`Transport::poll`], then read again if it was
     /// [`Received::Full`].
-    fn receive<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>) -> Result<Received, Loss>;
+    fn receive<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>) -> Result<Received, Loss>;
 
     /// Processes all that was read: data into their buffers, completions to `on_finished`.
-    fn poll<B: Buffer>(
+    fn poll<B: IoBuffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
-        on_finished: impl FnMut(&mut Slots<B>, Finished),
+        on_finished: impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss>;
 
     /// Whether the controller requested data that are not queued yet: flush.
@@ -147,7 +147,7 @@ pub(crate) trait Transport {
 //
 // An enum and not a trait object: `submit`, `receive` and `poll` are inlined into the engine.
 #[expect(clippy::large_enum_variant, reason = "nearly all links are TCP")]
-pub(crate) enum Link {
+pub(crate) enum HostLink {
     Tcp(tcp::Tcp),
     Rdma(rdma::Rdma),
     Loopback(loopback::Loopback),
@@ -168,15 +168,15 @@ pub(crate) struct Wanted {
 macro_rules! either {
     ($link:expr, $inner:ident => $call:expr) => {
         match $link {
-            Link::Tcp($inner) => $call,
-            Link::Rdma($inner) => $call,
-            Link::Loopback($inner) => $call,
+            HostLink::Tcp($inner) => $call,
+            HostLink::Rdma($inner) => $call,
+            HostLink::Loopback($inner) => $call,
         }
     };
 }
 pub(crate) use either;
 
-impl Link {
+impl HostLink {
     pub(crate) fn watch(&self) -> Watch<'_> {
         either!(self, link => link.watch())
     }
@@ -208,19 +208,19 @@ pub(crate) async fn connect(
     tried: &mut Tried,
     waiter: &Waiter,
     cancel: &Cancel,
-) -> Result<(Link, SocketAddr), ConnectErrorKind> {
+) -> Result<(HostLink, SocketAddr), ConnectErrorKind> {
     match &options.transport {
         transport::Transport::Loopback(port) => {
             let link = loopback::Loopback::connect(port, wanted.entries, tried, waiter)?;
-            Ok((Link::Loopback(link), SocketAddr::from(([0; 4], 0))))
+            Ok((HostLink::Loopback(link), SocketAddr::from(([0; 4], 0))))
         }
         transport::Transport::Rdma | transport::Transport::QueuePairs(_) => {
             let (link, peer) = rdma::connect(options, &wanted, tried, waiter, cancel).await?;
-            Ok((Link::Rdma(link), peer))
+            Ok((HostLink::Rdma(link), peer))
         }
         transport::Transport::Tcp | transport::Transport::Streams(_) => {
             let (link, peer) = tcp::connect(options, wanted.queue, tried, waiter, cancel).await?;
-            Ok((Link::Tcp(link), peer))
+            Ok((HostLink::Tcp(link), peer))
         }
     }
 }

@@ -16,15 +16,15 @@ use ebof_idle::{Idle, Step};
 use ebof_nvme::{QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::command::data::{AdminData, Buffer, Completion, Data, SubmitError};
+use crate::command::data::{AdminData, Completion, Data, IoBuffer, SubmitError};
 use crate::command::limits::Limits;
 use crate::engine::Engine;
 use crate::error::state::State;
 use crate::error::{Error, Loss};
-use crate::link::Link;
+use crate::link::HostLink;
 use crate::shared::maps::QueueClass;
 use crate::shared::opened::{Binding, Restrictions};
-use crate::shared::{Info, Message, Shared, TakenQueue};
+use crate::shared::{Info, Message, SharedController, TakenQueue};
 use crate::wait::{Time, Waiter, Waker, shorter, step, wait};
 use doorbell::Doorbell;
 use opening::{Opening, open};
@@ -37,9 +37,9 @@ use readiness::Readiness;
 /// After a loss of the connection every outstanding command comes back from [`QueuePair::poll`]
 /// with [`Error::Lost`]; once the controller is live again, the next call of `submit`, `poll` or
 /// `wait` re-creates the queue (which may take as long as connecting takes).
-pub struct QueuePair<B: Buffer = Vec<u8>> {
+pub struct QueuePair<B: IoBuffer = Vec<u8>> {
     engine: Engine<B>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedController>,
     /// Keeps the controller connected; `None` for queue pairs that the controller itself owns.
     _controller: Option<ControllerGuard>,
     id: QueueId,
@@ -73,10 +73,10 @@ pub struct QueuePair<B: Buffer = Vec<u8>> {
 /// Keeps a controller connected while it is held.
 pub(crate) type ControllerGuard = Arc<dyn Send + Sync>;
 
-impl<B: Buffer> QueuePair<B> {
+impl<B: IoBuffer> QueuePair<B> {
     /// Connects the next unused queue, of `class` if one is given.
     pub(crate) fn connect(
-        shared: Arc<Shared>,
+        shared: Arc<SharedController>,
         controller: Option<ControllerGuard>,
         class: Option<QueueClass>,
     ) -> Result<Self, Error> {
@@ -86,7 +86,7 @@ impl<B: Buffer> QueuePair<B> {
 
     /// As [`QueuePair::connect`], waiting by `waiter`.
     pub(crate) async fn establish(
-        shared: Arc<Shared>,
+        shared: Arc<SharedController>,
         controller: Option<ControllerGuard>,
         class: Option<QueueClass>,
         waiter: Waiter,
@@ -488,14 +488,14 @@ impl<B: Buffer> QueuePair<B> {
     }
 
     /// Uses a new link.
-    fn attach(&mut self, mut link: Link, info: &Info) -> Result<(), Error> {
+    fn attach(&mut self, mut link: HostLink, info: &Info) -> Result<(), Error> {
         link.share_small_commands(&self.shared.small_commands);
         link.share_troubles(&self.shared.troubles);
         self.engine.attach(link);
         self.engine.slots().set_limit(info.io_entries - 1);
         self.engine.set_in_capsule(info.in_capsule_bytes());
         self.transfer_max = transfer_max(&info.limits);
-        let watch = self.engine.link().map(Link::watch);
+        let watch = self.engine.link().map(HostLink::watch);
         match (&mut self.readiness, watch) {
             (Some(readiness), Some(watch)) => readiness.add(watch),
             _ => Ok(()),
@@ -581,7 +581,7 @@ fn transfer_max(limits: &Limits) -> usize {
     limits.transfer_bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
 }
 
-impl<B: Buffer> AsFd for QueuePair<B> {
+impl<B: IoBuffer> AsFd for QueuePair<B> {
     /// Readable when [`QueuePair::poll`] has something to do. The descriptor stays the same across
     /// reconnects. While commands are outstanding, poll about once a second anyway, which checks
     /// their deadlines.
@@ -590,7 +590,7 @@ impl<B: Buffer> AsFd for QueuePair<B> {
     }
 }
 
-impl<B: Buffer> std::fmt::Debug for QueuePair<B> {
+impl<B: IoBuffer> std::fmt::Debug for QueuePair<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("QueuePair").field("id", &self.id).field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }

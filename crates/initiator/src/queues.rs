@@ -61,9 +61,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 
 pub use pending::Pending;
 pub(crate) use shared_namespace::outcome;
-pub use shared_namespace::{IoError, SharedNamespace, Transfer};
+pub use shared_namespace::{IoError, SharedNamespace, TransferFuture};
 
-use crate::command::data::{Buffer, Completion, Data};
+use crate::command::data::{Completion, Data, IoBuffer};
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::queue::QueuePair;
@@ -82,13 +82,13 @@ use submission::Command;
 /// After a loss of the connection, outstanding commands end with [`Error::Lost`], and what is
 /// started while there is no connection with [`Error::NotConnected`]; [`SharedNamespace`]'s
 /// blocking calls wait and try again.
-pub struct Queues<B: Buffer + 'static = Vec<u8>> {
+pub struct Queues<B: IoBuffer + 'static = Vec<u8>> {
     inner: Arc<Inner<B>>,
     /// Whether commands of this handle go to the poll queues.
     polled: bool,
 }
 
-struct Inner<B: Buffer + 'static> {
+struct Inner<B: IoBuffer + 'static> {
     controller: Controller,
     /// By class, in the order of their identifiers.
     default: Vec<Arc<SharedQueue<B>>>,
@@ -96,19 +96,19 @@ struct Inner<B: Buffer + 'static> {
     poll: Vec<Arc<SharedQueue<B>>>,
 }
 
-impl<B: Buffer + 'static> Clone for Queues<B> {
+impl<B: IoBuffer + 'static> Clone for Queues<B> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), polled: self.polled }
     }
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for Queues<B> {
+impl<B: IoBuffer + 'static> std::fmt::Debug for Queues<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queues").field("maps", &self.maps()).field("polled", &self.polled).finish_non_exhaustive()
     }
 }
 
-impl<B: Buffer + 'static> Queues<B> {
+impl<B: IoBuffer + 'static> Queues<B> {
     /// Connects every granted queue that nobody else has. Queue i of a class is connected from the
     /// i-th processor this process may use, because targets slot a connection by where its packets
     /// come from.
@@ -223,7 +223,7 @@ impl<B: Buffer + 'static> Queues<B> {
     }
 }
 
-impl<B: Buffer + 'static> Drop for Inner<B> {
+impl<B: IoBuffer + 'static> Drop for Inner<B> {
     fn drop(&mut self) {
         for queue in self.default.iter().chain(&self.read).chain(&self.poll) {
             queue.stop();
@@ -232,7 +232,7 @@ impl<B: Buffer + 'static> Drop for Inner<B> {
 }
 
 /// Connects the queues of a class that are free.
-fn connect_class<B: Buffer + 'static>(
+fn connect_class<B: IoBuffer + 'static>(
     controller: &Controller,
     class: QueueClass,
     maps: QueueMaps,
@@ -260,7 +260,7 @@ fn processors() -> Vec<usize> {
 }
 
 /// Connects a queue in a thread that runs on `processor`.
-fn connect_from<B: Buffer + 'static>(
+fn connect_from<B: IoBuffer + 'static>(
     controller: &Controller,
     class: QueueClass,
     processor: Option<usize>,

@@ -56,7 +56,7 @@ pub(crate) enum Message {
 }
 
 /// The state that a controller's handles, queue pairs and background thread share.
-pub(crate) struct Shared {
+pub(crate) struct SharedController {
     pub(crate) options: Options,
     /// How the background thread waits.
     pub(crate) waiter: Waiter,
@@ -115,7 +115,7 @@ enum Owner {
 
 /// A queue identifier in use. It is free again when this is dropped.
 pub(crate) struct TakenQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedController>,
     id: QueueId,
 }
 
@@ -145,7 +145,7 @@ impl Drop for TakenQueue {
 /// Unread events per receiver; further ones are dropped.
 const EVENTS_MAX: usize = 256;
 
-impl Shared {
+impl SharedController {
     pub(crate) fn new(options: Options, info: Info, waiter: Waiter, cancel: Cancel) -> Result<Self, Errno> {
         let inbox_waker = Arc::new(waiter.waker()?);
         Ok(Self {
@@ -244,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::wait_live`], waiting by `waiter`.
+    /// As [`SharedController::wait_live`], waiting by `waiter`.
     pub(crate) async fn live(&self, waiter: &Waiter, deadline: Option<Instant>) -> bool {
         while waiter.is_stepped() {
             match self.state() {
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
     use crate::command::limits::Limits;
 
-    fn shared() -> Shared {
+    fn shared() -> SharedController {
         let options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
         let identify = IdentifyController::default();
         let info = Info {
@@ -387,7 +387,7 @@ mod tests {
         };
         let waiter = Waiter::stepped(&Clock::simulated(1));
         let cancel = waiter.cancel().unwrap();
-        Shared::new(options, info, waiter, cancel).unwrap()
+        SharedController::new(options, info, waiter, cancel).unwrap()
     }
 
     /// A reset may come from any thread, also when the background thread is ending.

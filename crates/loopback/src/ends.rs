@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::pipe::Pipe;
-use crate::{Attachment, Bell, Capsule, Completion};
+use crate::{Attachment, Bell, Capsule, CompletionMessage};
 
 /// The state that both ends share.
 #[derive(Debug)]
 struct Shared {
     commands: Pipe<Capsule>,
-    completions: Pipe<Completion>,
+    completions: Pipe<CompletionMessage>,
     host_gone: AtomicBool,
     target_gone: AtomicBool,
 }
@@ -26,7 +26,7 @@ pub struct HostEnd {
     /// Commands whose completions were not polled yet.
     outstanding: usize,
     /// Received completions that were not polled yet.
-    arrived: VecDeque<Completion>,
+    arrived: VecDeque<CompletionMessage>,
 }
 
 /// The target's end. Dropping it ends the connection; the host still receives the completions that
@@ -97,7 +97,7 @@ impl HostEnd {
     ///
     /// # Errors
     /// There will be no more.
-    pub fn poll(&mut self) -> Result<Option<Completion>, Closed> {
+    pub fn poll(&mut self) -> Result<Option<CompletionMessage>, Closed> {
         if self.arrived.is_empty() {
             // Checked first: what was sent before the end has then arrived.
             let gone = self.shared.target_gone.load(Ordering::Acquire);
@@ -169,7 +169,7 @@ impl TargetEnd {
 
     /// Sends completions, in order. The host has room for them: it counts commands until it has
     /// polled their completions.
-    pub fn complete(&self, completions: impl IntoIterator<Item = Completion>) {
+    pub fn complete(&self, completions: impl IntoIterator<Item = CompletionMessage>) {
         if !self.host_is_gone() {
             self.shared.completions.put(completions);
         }
@@ -248,8 +248,8 @@ mod tests {
         Capsule { sqe: Sqe::default(), data: Some(Arc::from([7; 512])) }
     }
 
-    fn completion(cid: u16) -> Completion {
-        Completion { cqe: Cqe::new(Cid(cid), Status::SUCCESS), data: vec![9; 8] }
+    fn completion(cid: u16) -> CompletionMessage {
+        CompletionMessage { cqe: Cqe::new(Cid(cid), Status::SUCCESS), data: vec![9; 8] }
     }
 
     fn counter() -> (Arc<AtomicUsize>, Bell) {

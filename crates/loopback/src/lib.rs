@@ -8,7 +8,7 @@
 //! | from | | to |
 //! |---|---|---|
 //! | [`HostEnd::submit`] | [`Capsule`]: a command, and the data that the controller may fetch | [`TargetEnd::take`] |
-//! | [`TargetEnd::complete`] | [`Completion`]: data for the host, and the result of the command | [`HostEnd::poll`] |
+//! | [`TargetEnd::complete`] | [`CompletionMessage`]: data for the host, and the result of the command | [`HostEnd::poll`] |
 //!
 //! Commands have a transport SGL for their data ([`ebof_nvme::Sgl::Transport`]), and none in their
 //! capsule. Data of the host are shared, and the target copies them when it has a buffer, like an
@@ -61,7 +61,7 @@ pub struct Capsule {
 
 /// A completion for the host.
 #[derive(Clone, Debug)]
-pub struct Completion {
+pub struct CompletionMessage {
     /// The completion queue entry.
     pub cqe: Cqe,
     /// The data that the command requested; empty if it failed or requested none.

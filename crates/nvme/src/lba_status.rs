@@ -65,7 +65,7 @@ impl StatusAction {
 
 /// Completion Condition (CMPC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Completion {
+pub enum CompletionCondition {
     /// 0: nothing is said.
     NotSaid,
     /// 1: there is more than could be returned or scanned.
@@ -76,7 +76,7 @@ pub enum Completion {
     Reserved(u8),
 }
 
-impl Completion {
+impl CompletionCondition {
     const fn decode(cmpc: u8) -> Self {
         match cmpc {
             0 => Self::NotSaid,
@@ -113,8 +113,8 @@ const _: () = assert!(size_of::<StatusListHeader>() == 8);
 impl StatusListHeader {
     /// How far the command came.
     #[must_use]
-    pub const fn condition(&self) -> Completion {
-        Completion::decode(self.cmpc)
+    pub const fn condition(&self) -> CompletionCondition {
+        CompletionCondition::decode(self.cmpc)
     }
 }
 
@@ -139,10 +139,10 @@ const _: () = assert!(size_of::<StatusDescriptor>() == 16);
 /// The list for `ranges` (first block, blocks, status); as many as fit into `bytes_max` bytes, with
 /// Incomplete instead of `condition` where not all do.
 #[must_use]
-pub fn status_list(ranges: &[(u64, u32, u8)], condition: Completion, bytes_max: usize) -> Vec<u8> {
+pub fn status_list(ranges: &[(u64, u32, u8)], condition: CompletionCondition, bytes_max: usize) -> Vec<u8> {
     let room = bytes_max.saturating_sub(size_of::<StatusListHeader>()) / size_of::<StatusDescriptor>();
     let taken = ranges.get(..room).unwrap_or(ranges);
-    let condition = if taken.len() < ranges.len() { Completion::Incomplete } else { condition };
+    let condition = if taken.len() < ranges.len() { CompletionCondition::Incomplete } else { condition };
     let header = StatusListHeader {
         nlsd: u32::try_from(taken.len()).unwrap_or(u32::MAX).into(),
         cmpc: condition.encode(),
@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn a_list_has_the_entries_that_fit_and_says_if_there_are_more() {
         let ranges = [(0x10, 2, 1), (0x20, 3, 0)];
-        let list = status_list(&ranges, Completion::Complete, 40);
+        let list = status_list(&ranges, CompletionCondition::Complete, 40);
         assert_eq!(list[..8], [2, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(list[8..24], [0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0]);
-        assert_eq!(status_list(&ranges, Completion::Complete, 39)[..8], [1, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(status_list(&ranges, CompletionCondition::Complete, 39)[..8], [1, 0, 0, 0, 1, 0, 0, 0]);
         let (header, read) = read_status_list(&list).unwrap();
-        assert_eq!((header.condition(), read.len(), read[1].nlb.get()), (Completion::Complete, 2, 3));
+        assert_eq!((header.condition(), read.len(), read[1].nlb.get()), (CompletionCondition::Complete, 2, 3));
         assert_eq!(read_status_list(&list[..39]).unwrap().1.len(), 1);
         assert_eq!(read_status_list(&list[..7]), None);
     }

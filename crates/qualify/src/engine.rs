@@ -64,7 +64,7 @@ pub struct Load<'a> {
 
 /// What another program measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct LoadResult {
     /// One for each job. If a job failed in the middle, `errors` is not 0, and `first_error` is
     /// what the program said.
     pub reports: Vec<Report>,

@@ -7,7 +7,7 @@ mod steps;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ebof_bench::Progress;
+use ebof_bench::LoadProgress;
 
 use crate::conditions::disturbance;
 use crate::document::{Document, Phase, Purpose, Run, SCHEMA, State};
@@ -25,7 +25,7 @@ pub trait Observer {
     /// A run begins.
     fn begin(&mut self, begun: &Begun<'_>);
     /// It goes on.
-    fn progress(&mut self, progress: &Progress);
+    fn progress(&mut self, progress: &LoadProgress);
     /// It has ended, in `phase`.
     fn end(&mut self, phase: &Phase, run: &Run);
     /// Whether to end: everything that was measured is kept.

@@ -58,7 +58,7 @@ pub enum Location {
 
 /// What is to be posted to the send queue, in this order. Each takes one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum SendEntry {
     /// RDMA READ into the buffer of a command.
     Read {
         /// Whose buffer: the one given to [`Connection::read`].
@@ -280,7 +280,7 @@ impl Connection {
     /// nothing, with the room that is left each time. It is the oldest that can be posted. A send
     /// queue of the size that [`Accepted`] says has room for everything some time.
     #[inline]
-    pub fn poll_work(&mut self, room: usize) -> Option<Work> {
+    pub fn poll_work(&mut self, room: usize) -> Option<SendEntry> {
         if !self.is_established || room == 0 {
             return None;
         }
@@ -292,7 +292,7 @@ impl Connection {
         match (read, response) {
             (Some(read), response) if response.is_none_or(|response| read < response) => {
                 let (tag, Piece { offset, length, remote }) = self.reads.post(&self.lists)?;
-                Some(Work::Read { tag, offset, length, remote })
+                Some(SendEntry::Read { tag, offset, length, remote })
             }
             (_, Some(_)) => self.post_response(),
             _ => None,
@@ -328,14 +328,14 @@ impl Connection {
     }
 
     #[inline]
-    fn post_response(&mut self) -> Option<Work> {
+    fn post_response(&mut self) -> Option<SendEntry> {
         if let Some((tag, Piece { offset, length, remote })) = self.responses.post_data(&self.lists) {
-            return Some(Work::Write { tag, offset, length, remote });
+            return Some(SendEntry::Write { tag, offset, length, remote });
         }
         let (cqe, segments, tag) = self.responses.post()?;
         let invalidate = segments.and_then(|segments| self.lists.invalidate(segments));
         self.withdraw(segments);
-        Some(Work::Send { cqe, invalidate, tag })
+        Some(SendEntry::Send { cqe, invalidate, tag })
     }
 
     #[inline]

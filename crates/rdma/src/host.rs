@@ -4,8 +4,8 @@
 //! ```text
 //! accepted or rejected         connection.on_accepted(private_data)?, ConnectReject::decode(private_data)
 //! a command is to be sent      length = connection.send_command(&mut sqe, transfer, slot)
-//! its message was sent         connection.on_sent(cid)                     -> Finished
-//! a capsule was received       connection.receive(bytes, invalidated)?     -> Finished
+//! its message was sent         connection.on_sent(cid)                     -> FinishedCommand
+//! a capsule was received       connection.receive(bytes, invalidated)?     -> FinishedCommand
 //! ```
 //! A command is over when its response has come and its message was sent: until then an adapter may
 //! still read the capsule, and the places of both queues are taken. The two come in any order.
@@ -16,7 +16,7 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sgl, Sqe};
 use zerocopy::IntoBytes;
 
-use self::outstanding::{Command, Outstanding};
+use self::outstanding::{Command, OutstandingCommands};
 use crate::capsule::{self, KEYED_LENGTH_MAX, RESPONSE_BYTES};
 use crate::error::FatalError;
 use crate::private_data::{ConnectAccept, ConnectRequest, Malformed};
@@ -24,7 +24,7 @@ use crate::segments::Remote;
 
 /// What this end asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ConnectionConfig {
     /// The queue.
     pub queue: QueueId,
     /// Entries of its Submission Queue, at least 2; Asynchronous Event Requests take entries, too.
@@ -42,7 +42,7 @@ pub struct Accepted {
 
 /// Which data a command moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer<'a> {
+pub enum CommandData<'a> {
     /// None.
     None,
     /// Data to the controller inside the capsule.
@@ -63,7 +63,7 @@ pub enum Transfer<'a> {
 
 /// A command that is over: its CID is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedCommand {
     /// The completion.
     pub cqe: Cqe,
     /// The command's own key, if the controller has not invalidated it: that is left to this end,
@@ -74,8 +74,8 @@ pub struct Finished {
 /// The host's end of one connection, and of one queue.
 #[derive(Debug)]
 pub struct Connection {
-    config: Config,
-    outstanding: Outstanding,
+    config: ConnectionConfig,
+    outstanding: OutstandingCommands,
 }
 
 impl Connection {
@@ -86,14 +86,14 @@ impl Connection {
     /// commands, rounded up to a power of two: their CIDs must differ modulo that power, the bits
     /// above are free (a generation, for example).
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        Self { config, outstanding: Outstanding::new(config.entries.into()) }
+    pub fn new(config: ConnectionConfig) -> Self {
+        Self { config, outstanding: OutstandingCommands::new(config.entries.into()) }
     }
 
     /// The private data of the request.
     #[must_use]
     pub fn request(&self) -> [u8; ConnectRequest::BYTES] {
-        let Config { queue, entries, cntlid } = self.config;
+        let ConnectionConfig { queue, entries, cntlid } = self.config;
         ConnectRequest { qid: queue, host_receives: entries, entries: entries.into(), cntlid }.encode()
     }
 
@@ -124,15 +124,15 @@ impl Connection {
     /// When the CID's place is taken, `out` is too short or the length of a keyed transfer too
     /// large: a fault of the caller.
     #[inline]
-    pub fn send_command(&mut self, sqe: &mut Sqe, transfer: Transfer<'_>, out: &mut [u8]) -> usize {
+    pub fn send_command(&mut self, sqe: &mut Sqe, transfer: CommandData<'_>, out: &mut [u8]) -> usize {
         let (sgl, payload, key): (Sgl, &[u8], _) = match transfer {
             // Linux' target (6.12) refuses everything that is neither keyed nor in the capsule.
-            Transfer::None => (Sgl::Keyed { address: 0, length: 0, key: 0, invalidate: false }, &[], None),
-            Transfer::InCapsule { payload } => {
+            CommandData::None => (Sgl::Keyed { address: 0, length: 0, key: 0, invalidate: false }, &[], None),
+            CommandData::InCapsule { payload } => {
                 let length = u32::try_from(payload.len()).expect("in-capsule data are at most 1 MiB");
                 (Sgl::InCapsule { offset: 0, length }, payload, None)
             }
-            Transfer::Keyed { remote: Remote { address, key }, length, invalidate } => {
+            CommandData::Keyed { remote: Remote { address, key }, length, invalidate } => {
                 assert!(length <= KEYED_LENGTH_MAX, "a keyed descriptor has 24 bits for the length");
                 (Sgl::Keyed { address, length, key, invalidate }, &[], invalidate.then_some(key))
             }
@@ -153,7 +153,7 @@ impl Connection {
 
     /// The message with the command of this CID was sent.
     #[inline]
-    pub fn on_sent(&mut self, cid: Cid) -> Option<Finished> {
+    pub fn on_sent(&mut self, cid: Cid) -> Option<FinishedCommand> {
         let command = self.outstanding.find(cid)?;
         command.is_sent = true;
         command.response?;
@@ -166,7 +166,7 @@ impl Connection {
     /// # Errors
     /// The controller broke the transport: disconnect.
     #[inline]
-    pub fn receive(&mut self, capsule: &[u8], invalidated: Option<u32>) -> Result<Option<Finished>, FatalError> {
+    pub fn receive(&mut self, capsule: &[u8], invalidated: Option<u32>) -> Result<Option<FinishedCommand>, FatalError> {
         let cqe = capsule::response(capsule)?;
         let cid = cqe.cid();
         let unknown = FatalError::UnknownCommand { cid };
@@ -182,8 +182,8 @@ impl Connection {
     }
 
     #[inline]
-    fn finish(&mut self, cid: Cid) -> Option<Finished> {
+    fn finish(&mut self, cid: Cid) -> Option<FinishedCommand> {
         let Command { key, response, .. } = self.outstanding.finish(cid)?;
-        Some(Finished { cqe: response?, valid_key: key })
+        Some(FinishedCommand { cqe: response?, valid_key: key })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::shared::{Access, SharedMapping, SharedPiece};
+use crate::shared::{MappingAccess, SharedMapping, SharedPiece};
 
 /// An access to an address that is not mapped, has no file to access it by, or may not be accessed
 /// like this.
@@ -62,7 +62,7 @@ pub enum Way {
 struct Range {
     address: u64,
     length: u64,
-    access: Access,
+    access: MappingAccess,
     /// `None`: mapped without a file, so it is there and cannot be accessed.
     mapping: Option<Arc<SharedMapping>>,
 }
@@ -118,7 +118,7 @@ impl GuestMemory {
         &mut self,
         address: u64,
         length: u64,
-        access: Access,
+        access: MappingAccess,
         mapping: Option<Arc<SharedMapping>>,
     ) -> Result<(), GuestMemoryError> {
         let place = self.place(address, length)?;

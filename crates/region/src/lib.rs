@@ -23,5 +23,5 @@ pub use guest::{GuestFault, GuestMemory, GuestMemoryError, Way};
 pub use page::{PAGE_BYTES, Page};
 pub use region::{Buffer, Region};
 pub use registration::Registration;
-pub use shared::{Access, MapError, SharedIoSlice, SharedMapping, SharedPiece, read_at, write_at};
+pub use shared::{MapError, MappingAccess, SharedIoSlice, SharedMapping, SharedPiece, read_at, write_at};
 pub use table::{EntryTable, TableEntry};

@@ -30,7 +30,7 @@ use crate::page::PAGE_BYTES;
 mod access;
 mod guard;
 
-pub use access::{Access, MapError};
+pub use access::{MapError, MappingAccess};
 
 use guard::Guard;
 
@@ -38,7 +38,7 @@ use guard::Guard;
 pub struct SharedMapping {
     first: NonNull<u8>,
     length: usize,
-    access: Access,
+    access: MappingAccess,
     /// What is mapped: whole pages of the file, which may be huge ones. The bytes above are in it.
     pages: (NonNull<u8>, usize),
     /// If the file may become shorter.
@@ -68,7 +68,7 @@ impl SharedMapping {
     ///
     /// # Errors
     /// The file may become shorter, is too short, or cannot be mapped.
-    pub fn map(file: impl AsFd, offset: u64, length: u64, access: Access) -> Result<Arc<Self>, MapError> {
+    pub fn map(file: impl AsFd, offset: u64, length: u64, access: MappingAccess) -> Result<Arc<Self>, MapError> {
         let mapping = Self::map_any(file, offset, length, access, &Arc::default())?;
         if mapping.may_be_lost() { Err(MapError::NotSealed) } else { Ok(mapping) }
     }
@@ -87,7 +87,7 @@ impl SharedMapping {
         file: impl AsFd,
         offset: u64,
         length: u64,
-        access: Access,
+        access: MappingAccess,
         has_failed: &Arc<AtomicBool>,
     ) -> Result<Arc<Self>, MapError> {
         let file = file.as_fd();
@@ -140,11 +140,11 @@ impl SharedMapping {
         rustix::fs::ftruncate(&file, length).map_err(io::Error::from)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
-        let mapping = Self::map(&file, 0, length, Access::ALL)?;
+        let mapping = Self::map(&file, 0, length, MappingAccess::ALL)?;
         Ok((file, mapping))
     }
 
-    fn protection(access: Access) -> ProtFlags {
+    fn protection(access: MappingAccess) -> ProtFlags {
         if access.writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }
     }
 
@@ -154,7 +154,7 @@ impl SharedMapping {
         offset: u64,
         length: usize,
         page_bytes: usize,
-        access: Access,
+        access: MappingAccess,
     ) -> io::Result<Self> {
         let before = offset % page_bytes as u64;
         let skipped = usize::try_from(before).expect("less than a page");
@@ -190,7 +190,7 @@ impl SharedMapping {
 
     /// What may be done with it.
     #[must_use]
-    pub const fn access(&self) -> Access {
+    pub const fn access(&self) -> MappingAccess {
         self.access
     }
 

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use ebof_nvme::Nqn;
 
 use crate::story::Failure;
-use crate::wire::{Command, Outcome, Wire};
+use crate::wire::{Command, CompletedCommand, Wire};
 
 /// What a host is told.
 #[derive(Debug)]
 pub enum Event {
     /// A command has ended.
-    Ended(u64, Outcome),
+    Ended(u64, CompletedCommand),
     /// Nobody will say how these end; they may be done for some time yet.
     Lost(Vec<u64>),
     /// The initiator does not send the command, or not again: its namespace is another one, or

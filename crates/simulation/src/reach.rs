@@ -13,7 +13,7 @@ use ebof_sockets::Stream;
 
 use crate::random::Random;
 use crate::stream::{self, Carriage, End, Watch};
-use crate::wire::Way;
+use crate::wire::RdmaRoute;
 
 /// One host's way to the target. Clones are the same way.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct State {
     arriving: Vec<End>,
     streams: Vec<Watch>,
     breakers: Vec<Breaker>,
-    way: Way,
+    way: RdmaRoute,
 }
 
 /// In-memory connections that are remembered, to be broken: more than a host has.
@@ -39,7 +39,7 @@ const BREAKERS_MAX: usize = 32;
 impl Reach {
     /// A way that leads nowhere yet, but for `way`.
     #[must_use]
-    pub fn new(clock: &Clock, carriage: Carriage, way: Way, seed: u64) -> Self {
+    pub fn new(clock: &Clock, carriage: Carriage, way: RdmaRoute, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             clock: clock.clone(),
             carriage,
@@ -76,7 +76,7 @@ impl Reach {
 
     /// For connections over RDMA.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> RdmaRoute {
         self.state().way.clone()
     }
 
@@ -147,7 +147,7 @@ mod tests {
     fn connections_go_to_the_target_that_is_there_and_are_all_cut() {
         let carriage = Carriage { latency: Duration::from_micros(50), window_bytes: 1000, piece_bytes: 300 };
         let clock = Clock::simulated(1);
-        let way = Way { fabric: Fabric::new(&clock, 1), from: Fabric::address(1) };
+        let way = RdmaRoute { fabric: Fabric::new(&clock, 1), from: Fabric::address(1) };
         let reach = Reach::new(&clock, carriage, way, 7);
         let bell = || Arc::new(|| {});
         assert_eq!(reach.port().connect(4, bell()).unwrap_err(), ConnectError::NotListening);

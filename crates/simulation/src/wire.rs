@@ -16,7 +16,7 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, Cqe, Sgl, Sqe};
 use ebof_sockets::SimulatedStream as _;
 use ebof_tcp::Digest;
-use ebof_tcp::host::{Config, Connection, Event, R2t, Transfer};
+use ebof_tcp::host::{CommandData, Connection, ConnectionConfig, Event, R2t};
 
 use crate::fabric::Fabric;
 use crate::stream::{End, Watch};
@@ -34,7 +34,7 @@ pub struct Command {
 
 /// How a command ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct CompletedCommand {
     /// The completion.
     pub cqe: Cqe,
     /// What the controller sent.
@@ -58,12 +58,12 @@ pub enum Wire {
     /// Over NVMe/TCP.
     Tcp(Box<TcpWire>),
     /// Over NVMe/RDMA.
-    Rdma(Box<RdmaWire>, Way),
+    Rdma(Box<RdmaWire>, RdmaRoute),
 }
 
 /// A way over an RDMA network.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct RdmaRoute {
     /// The network.
     pub fabric: Fabric,
     /// The host's address.
@@ -101,7 +101,7 @@ impl Wire {
     #[must_use]
     pub fn tcp(stream: End, watch: Watch, digests: bool, in_capsule_bytes: usize, entries: usize) -> Self {
         let digest = if digests { Digest::Required } else { Digest::Allowed };
-        let config = Config { alignment: 4, header_digest: digest, data_digest: digest, r2t_max: 1 };
+        let config = ConnectionConfig { alignment: 4, header_digest: digest, data_digest: digest, r2t_max: 1 };
         let mut core = Connection::new(config);
         core.set_queue_entries(entries);
         let mut out = Vec::new();
@@ -122,7 +122,7 @@ impl Wire {
 
     /// Over NVMe/RDMA, where there is a device for it.
     #[must_use]
-    pub fn rdma(way: &Way, queue: u16, entries: usize, seed: u64) -> Option<Self> {
+    pub fn rdma(way: &RdmaRoute, queue: u16, entries: usize, seed: u64) -> Option<Self> {
         let connecting = way.fabric.connect(way.from)?;
         Some(Self::Rdma(Box::new(RdmaWire::new(connecting, queue, entries, seed)), way.clone()))
     }
@@ -161,13 +161,15 @@ impl Wire {
     ///
     /// # Errors
     /// None will end any more.
-    pub fn poll(&mut self) -> Result<Vec<Outcome>, Lost> {
+    pub fn poll(&mut self) -> Result<Vec<CompletedCommand>, Lost> {
         match self {
             Self::Loopback(end, _) => {
                 let mut ended = Vec::new();
                 loop {
                     match end.poll() {
-                        Ok(Some(completion)) => ended.push(Outcome { cqe: completion.cqe, data: completion.data }),
+                        Ok(Some(completion)) => {
+                            ended.push(CompletedCommand { cqe: completion.cqe, data: completion.data })
+                        }
                         Ok(None) => return Ok(ended),
                         Err(_) if !ended.is_empty() => return Ok(ended),
                         Err(_) => return Err(Lost::Closed),
@@ -202,7 +204,7 @@ impl Wire {
     }
 }
 
-impl Way {
+impl RdmaRoute {
     /// Breaks one of the latest connections of the host when about so many bytes more have moved.
     pub fn break_after(&self, connection: usize, bytes: u64) {
         /// What moves with one thing that happens, for the same effect as over other transports.
@@ -217,18 +219,20 @@ impl TcpWire {
         let cid = sqe.cid().0;
         match data {
             Some(data) if data.len() <= self.in_capsule_bytes => {
-                let trailer = self.core.send_command(&mut sqe, Transfer::InCapsule { payload: &data }, &mut self.out);
+                let trailer =
+                    self.core.send_command(&mut sqe, CommandData::InCapsule { payload: &data }, &mut self.out);
                 self.out.extend_from_slice(&data);
                 self.out.extend(trailer.iter().flatten());
             }
             Some(data) => {
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                let trailer = self.core.send_command(&mut sqe, Transfer::Write { length }, &mut self.out);
+                let trailer = self.core.send_command(&mut sqe, CommandData::Write { length }, &mut self.out);
                 self.out.extend(trailer.iter().flatten());
                 self.to_controller.insert(cid, data);
             }
             None => {
-                let transfer = if read_bytes > 0 { Transfer::Read { length: read_bytes } } else { Transfer::None };
+                let transfer =
+                    if read_bytes > 0 { CommandData::Read { length: read_bytes } } else { CommandData::None };
                 let trailer = self.core.send_command(&mut sqe, transfer, &mut self.out);
                 self.out.extend(trailer.iter().flatten());
                 if read_bytes > 0 {
@@ -239,7 +243,7 @@ impl TcpWire {
         }
     }
 
-    fn poll(&mut self) -> Result<Vec<Outcome>, Lost> {
+    fn poll(&mut self) -> Result<Vec<CompletedCommand>, Lost> {
         if self.is_over {
             return Err(Lost::Closed);
         }
@@ -270,7 +274,7 @@ impl TcpWire {
         if self.is_over && ended.is_empty() { Err(Lost::Closed) } else { Ok(ended) }
     }
 
-    fn take(&mut self, input: &mut &[u8], ended: &mut Vec<Outcome>) -> Result<(), Lost> {
+    fn take(&mut self, input: &mut &[u8], ended: &mut Vec<CompletedCommand>) -> Result<(), Lost> {
         loop {
             let event = self.core.poll_event(input).map_err(|error| Lost::Wrong(format!("{error:?}")))?;
             match event {
@@ -288,7 +292,7 @@ impl TcpWire {
                     let cid = cqe.cid().0;
                     self.to_controller.remove(&cid);
                     let data = self.from_controller.remove(&cid).unwrap_or_default();
-                    ended.push(Outcome { cqe, data });
+                    ended.push(CompletedCommand { cqe, data });
                 }
                 Some(Event::TermReceived(term)) => return Err(Lost::Wrong(format!("{term:?}"))),
                 None if self.core.data_wanted() > 0 && !input.is_empty() => {

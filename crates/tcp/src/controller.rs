@@ -18,16 +18,16 @@ use alloc::vec::Vec;
 
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe, opcode};
 
-use self::transfer::{Transfers, Verdict};
+use self::transfer::{DataUse, Transfers};
 use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
 use crate::pdu::{alignment_bytes, field, whole};
-use crate::receive::{Fault, Frame, Receiver, Step};
+use crate::receive::{Frame, Receiver, Step, Violation};
 
 /// What this end offers and allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ConnectionConfig {
     /// In-capsule data accepted on I/O queues, in bytes: IOCCSZ * 16 - 64. The Admin Queue and
     /// Fabrics commands may always carry 8192 bytes.
     pub in_capsule_bytes: u32,
@@ -110,7 +110,7 @@ pub struct TooManyTransfers;
 /// ```
 #[derive(Debug)]
 pub struct Connection {
-    config: Config,
+    config: ConnectionConfig,
     state: State,
     receiver: Receiver,
     /// How PDUs to the host are laid out.
@@ -164,7 +164,7 @@ const ENTRIES_BEFORE_CONNECT: usize = 32;
 impl Connection {
     /// A connection that awaits its ICReq, with room for 32 commands that await data.
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ConnectionConfig) -> Self {
         Self {
             config,
             state: State::AwaitRequest,
@@ -467,32 +467,32 @@ impl Connection {
         Err(fault.at(bytes))
     }
 
-    fn rare_header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, Fault> {
+    fn rare_header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Option<Event>, Violation> {
         match (frame.kind, self.state) {
             (PduType::H2cTermReq, _) => {
                 self.receiver.end();
                 Ok(Some(Event::TermReceived(Termination::read(bytes))))
             }
             (PduType::IcReq, State::AwaitRequest) => Ok(Some(self.ic_request(bytes)?)),
-            (PduType::IcReq, _) => Err(Fault::sequence("a second ICReq")),
-            (_, State::AwaitRequest) => Err(Fault::sequence("a PDU before ICReq")),
-            (_, State::MustRespond(_)) => Err(Fault::sequence("a PDU before ICResp was sent")),
-            _ => Err(Fault::field(field::TYPE, "this PDU type is not for a controller")),
+            (PduType::IcReq, _) => Err(Violation::sequence("a second ICReq")),
+            (_, State::AwaitRequest) => Err(Violation::sequence("a PDU before ICReq")),
+            (_, State::MustRespond(_)) => Err(Violation::sequence("a PDU before ICResp was sent")),
+            _ => Err(Violation::field(field::TYPE, "this PDU type is not for a controller")),
         }
     }
 
     /// NVMe/TCP, Initialize Connection Request.
-    fn ic_request(&mut self, bytes: &[u8]) -> Result<Event, Fault> {
+    fn ic_request(&mut self, bytes: &[u8]) -> Result<Event, Violation> {
         let request = whole::<IcReq>(bytes);
         if request.pfv.get() != 0 {
-            return Err(Fault::unsupported(IcReq::PFV, "the PDU format version is not 0"));
+            return Err(Violation::unsupported(IcReq::PFV, "the PDU format version is not 0"));
         }
         if request.hpda > 31 {
-            return Err(Fault::field(IcReq::HPDA, "HPDA is above 31"));
+            return Err(Violation::field(IcReq::HPDA, "HPDA is above 31"));
         }
         let agree = |wanted: bool, ours: Digest| match (wanted, ours) {
             (false, Digest::Required) => {
-                Err(Fault::unsupported(IcReq::DGST, "a digest that is required is not offered"))
+                Err(Violation::unsupported(IcReq::DGST, "a digest that is required is not offered"))
             }
             (wanted, ours) => Ok(wanted && ours != Digest::Refused),
         };
@@ -514,7 +514,7 @@ impl Connection {
 
     /// NVMe/TCP, Command Capsule PDU.
     #[inline]
-    fn command(&mut self, frame: Frame, capsule: &CapsuleCmd) -> Result<Event, Fault> {
+    fn command(&mut self, frame: Frame, capsule: &CapsuleCmd) -> Result<Event, Violation> {
         let sqe = &capsule.sqe;
         if frame.data > 0 {
             let limit = match sqe.opcode {
@@ -522,7 +522,7 @@ impl Connection {
                 _ => self.in_capsule_max,
             };
             if frame.data > limit {
-                return Err(Fault::limit("more data in the capsule than announced"));
+                return Err(Violation::limit("more data in the capsule than announced"));
             }
             self.receiver.begin_data(frame.data, true);
             self.current = Current::Unannounced { cid: sqe.cid(), length: frame.data };
@@ -532,11 +532,11 @@ impl Connection {
 
     /// NVMe/TCP, Host To Controller Data Transfer PDU.
     #[inline]
-    fn h2c_data(&mut self, frame: Frame, bytes: &[u8], agreed: Parameters) -> Result<Option<Event>, Fault> {
+    fn h2c_data(&mut self, frame: Frame, bytes: &[u8], agreed: Parameters) -> Result<Option<Event>, Violation> {
         let pdu = whole::<H2cData>(bytes);
         let last = frame.flags & Common::LAST != 0;
         let (slot, verdict) = self.transfers.accept(pdu, frame.data, last, agreed.h2c_data_max)?;
-        let wanted = verdict == Verdict::Wanted;
+        let wanted = verdict == DataUse::Wanted;
         self.receiver.begin_data(frame.data, wanted);
         let cid = Cid(pdu.cccid.get());
         let offset = pdu.datao.get();

@@ -7,16 +7,16 @@ use alloc::vec::Vec;
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, Cqe, Sgl, Sqe, Status};
 
-use self::outstanding::{Command, Outstanding};
+use self::outstanding::{Command, OutstandingCommands};
 use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{self, C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
 use crate::pdu::{alignment_bytes, field, whole};
-use crate::receive::{Fault, Frame, Receiver, Step};
+use crate::receive::{Frame, Receiver, Step, Violation};
 
 /// What this end offers and asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ConnectionConfig {
     /// Alignment in bytes that C2HData must have (HPDA), 4 to 128 and a multiple of 4. Linux'
     /// target wants 4.
     pub alignment: u32,
@@ -44,7 +44,7 @@ pub struct R2t {
 
 /// Which data a command moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer<'a> {
+pub enum CommandData<'a> {
     /// None.
     None,
     /// Up to `length` bytes to the host.
@@ -111,12 +111,12 @@ pub enum Event {
 /// ```
 #[derive(Debug)]
 pub struct Connection {
-    config: Config,
+    config: ConnectionConfig,
     state: State,
     receiver: Receiver,
     /// How PDUs to the controller are laid out.
     layout: Layout,
-    outstanding: Outstanding,
+    outstanding: OutstandingCommands,
     current: Current,
     /// The SUCCESS flag of the PDU whose data are under way stands for a completion still to be
     /// told.
@@ -154,13 +154,13 @@ impl Connection {
     /// A connection on which the ICReq is still to be sent, with room for commands whose CIDs
     /// differ modulo 32.
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ConnectionConfig) -> Self {
         Self {
             config,
             state: State::Idle,
             receiver: Receiver::new(false),
             layout: Layout::PLAIN,
-            outstanding: Outstanding::new(ENTRIES_BEFORE_CONNECT),
+            outstanding: OutstandingCommands::new(ENTRIES_BEFORE_CONNECT),
             current: Current::None,
             completion: None,
         }
@@ -180,7 +180,7 @@ impl Connection {
         if self.state != State::Idle {
             return;
         }
-        let Config { alignment, header_digest, data_digest, r2t_max } = self.config;
+        let ConnectionConfig { alignment, header_digest, data_digest, r2t_max } = self.config;
         let wants = |digest| digest == Digest::Required;
         let request = IcReq::new(alignment, wants(header_digest), wants(data_digest), r2t_max);
         self.layout.append(&request, 0, out);
@@ -254,13 +254,13 @@ impl Connection {
     ///
     /// # Panics
     /// When the CID's place is taken or the connection is not initialized: a fault of the caller.
-    pub fn send_command(&mut self, sqe: &mut Sqe, transfer: Transfer<'_>, out: &mut Vec<u8>) -> Trailer {
+    pub fn send_command(&mut self, sqe: &mut Sqe, transfer: CommandData<'_>, out: &mut Vec<u8>) -> Trailer {
         assert!(matches!(self.state, State::Running(_)), "commands are sent once ICResp has arrived");
         let (sgl, payload, read, write): (Sgl, &[u8], u32, u32) = match transfer {
-            Transfer::None => (Sgl::Transport { length: 0 }, &[], 0, 0),
-            Transfer::Read { length } => (Sgl::Transport { length }, &[], length, 0),
-            Transfer::Write { length } => (Sgl::Transport { length }, &[], 0, length),
-            Transfer::InCapsule { payload } => {
+            CommandData::None => (Sgl::Transport { length: 0 }, &[], 0, 0),
+            CommandData::Read { length } => (Sgl::Transport { length }, &[], length, 0),
+            CommandData::Write { length } => (Sgl::Transport { length }, &[], 0, length),
+            CommandData::InCapsule { payload } => {
                 let length = u32::try_from(payload.len()).expect("in-capsule data are at most 1 MiB");
                 (Sgl::InCapsule { offset: 0, length }, payload, 0, 0)
             }
@@ -371,7 +371,7 @@ impl Connection {
         Err(fault.at(bytes))
     }
 
-    fn rare_header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, Fault> {
+    fn rare_header(&mut self, frame: Frame, bytes: &[u8]) -> Result<Event, Violation> {
         match (frame.kind, self.state) {
             (PduType::C2hTermReq, _) => {
                 self.receiver.end();
@@ -379,24 +379,26 @@ impl Connection {
             }
             (PduType::R2t, State::Running(_)) => self.r2t(whole(bytes)),
             (PduType::IcResp, State::AwaitResponse) => self.ic_response(whole(bytes)),
-            (PduType::IcResp, _) => Err(Fault::sequence("an ICResp that was not asked for")),
-            (_, State::Idle | State::AwaitResponse) => Err(Fault::sequence("a PDU before ICResp")),
-            _ => Err(Fault::field(field::TYPE, "this PDU type is not for a host")),
+            (PduType::IcResp, _) => Err(Violation::sequence("an ICResp that was not asked for")),
+            (_, State::Idle | State::AwaitResponse) => Err(Violation::sequence("a PDU before ICResp")),
+            _ => Err(Violation::field(field::TYPE, "this PDU type is not for a host")),
         }
     }
 
     /// NVMe/TCP, Initialize Connection Response.
-    fn ic_response(&mut self, response: &IcResp) -> Result<Event, Fault> {
+    fn ic_response(&mut self, response: &IcResp) -> Result<Event, Violation> {
         if response.pfv.get() != 0 {
-            return Err(Fault::unsupported(IcResp::PFV, "the PDU format version is not 0"));
+            return Err(Violation::unsupported(IcResp::PFV, "the PDU format version is not 0"));
         }
         if response.cpda > 31 {
-            return Err(Fault::field(IcResp::CPDA, "CPDA is above 31"));
+            return Err(Violation::field(IcResp::CPDA, "CPDA is above 31"));
         }
         let agree = |used: bool, ours: Digest| match (used, ours) {
-            (false, Digest::Required) => Err(Fault::unsupported(IcResp::DGST, "a digest that is required was refused")),
+            (false, Digest::Required) => {
+                Err(Violation::unsupported(IcResp::DGST, "a digest that is required was refused"))
+            }
             (true, Digest::Allowed | Digest::Refused) => {
-                Err(Fault::field(IcResp::DGST, "a digest that was not asked for"))
+                Err(Violation::field(IcResp::DGST, "a digest that was not asked for"))
             }
             _ => Ok(used),
         };
@@ -404,7 +406,7 @@ impl Connection {
         let data_digest = agree(response.dgst & 2 != 0, self.config.data_digest)?;
         let h2c_data_max = response.maxh2cdata.get();
         if h2c_data_max < 4096 || !h2c_data_max.is_multiple_of(4) {
-            return Err(Fault::field(IcResp::MAXH2CDATA, "MAXH2CDATA is below 4096 or not a multiple of 4"));
+            return Err(Violation::field(IcResp::MAXH2CDATA, "MAXH2CDATA is below 4096 or not a multiple of 4"));
         }
         let host_alignment = self.config.alignment.clamp(4, 128).next_multiple_of(4);
         let controller_alignment = alignment_bytes(response.cpda);
@@ -419,25 +421,27 @@ impl Connection {
 
     /// NVMe/TCP, Controller To Host Data Transfer PDU. Fields are checked lowest offset first.
     #[inline]
-    fn c2h_data(&mut self, frame: Frame, pdu: &C2hData) -> Result<Event, Fault> {
+    fn c2h_data(&mut self, frame: Frame, pdu: &C2hData) -> Result<Event, Violation> {
         let cid = Cid(pdu.cccid.get());
         let Some(command) = self.outstanding.find(cid) else {
-            return Err(Fault::field(C2hData::CCCID, "data for a command that is not outstanding"));
+            return Err(Violation::field(C2hData::CCCID, "data for a command that is not outstanding"));
         };
         let offset = pdu.datao.get();
         let length = pdu.datal.get();
         if length != frame.data || length == 0 {
-            return Err(Fault::field(C2hData::DATAL, "DATAL is not the length of the PDU's data"));
+            return Err(Violation::field(C2hData::DATAL, "DATAL is not the length of the PDU's data"));
         }
         let Some(end) = offset.checked_add(length).filter(|&end| end <= command.read) else {
-            return Err(Fault::range("more data than the command asked for"));
+            return Err(Violation::range("more data than the command asked for"));
         };
         if offset != command.received || command.last_seen {
-            return Err(Fault::sequence("the data do not begin where the previous PDU's ended, or follow the last"));
+            return Err(Violation::sequence(
+                "the data do not begin where the previous PDU's ended, or follow the last",
+            ));
         }
         let last = frame.flags & Common::LAST != 0;
         if end == command.read && !last {
-            return Err(Fault::sequence("LAST is missing on the command's last data"));
+            return Err(Violation::sequence("LAST is missing on the command's last data"));
         }
         command.last_seen = last;
         let success = frame.flags & Common::SUCCESS != 0;
@@ -448,34 +452,34 @@ impl Connection {
 
     /// NVMe/TCP, Response Capsule PDU.
     #[inline]
-    fn response(&mut self, pdu: &CapsuleResp) -> Result<Event, Fault> {
+    fn response(&mut self, pdu: &CapsuleResp) -> Result<Event, Violation> {
         match self.outstanding.finish(pdu.cqe.cid()) {
             Some(command) => Ok(completion(&command, pdu.cqe, false)),
-            None => Err(Fault::field(CapsuleResp::CID, "a response to a command that is not outstanding")),
+            None => Err(Violation::field(CapsuleResp::CID, "a response to a command that is not outstanding")),
         }
     }
 
     /// NVMe/TCP, Ready to Transfer PDU. Fields are checked lowest offset first.
     #[inline]
-    fn r2t(&mut self, pdu: &pdu::R2t) -> Result<Event, Fault> {
+    fn r2t(&mut self, pdu: &pdu::R2t) -> Result<Event, Violation> {
         let cid = Cid(pdu.cccid.get());
         let r2t_max = self.config.r2t_max.max(1);
         let Some(command) = self.outstanding.find(cid) else {
-            return Err(Fault::field(pdu::R2t::CCCID, "an R2T for a command that is not outstanding"));
+            return Err(Violation::field(pdu::R2t::CCCID, "an R2T for a command that is not outstanding"));
         };
         let offset = pdu.r2to.get();
         let length = pdu.r2tl.get();
         if length == 0 {
-            return Err(Fault::field(pdu::R2t::R2TL, "an R2T for no data"));
+            return Err(Violation::field(pdu::R2t::R2TL, "an R2T for no data"));
         }
         let Some(end) = offset.checked_add(length).filter(|&end| end <= command.write) else {
-            return Err(Fault::range("an R2T for more data than the command has"));
+            return Err(Violation::range("an R2T for more data than the command has"));
         };
         if offset != command.granted {
-            return Err(Fault::sequence("an R2T that does not begin where the previous one ended"));
+            return Err(Violation::sequence("an R2T that does not begin where the previous one ended"));
         }
         if command.r2ts >= r2t_max {
-            return Err(Fault::limit("more R2Ts outstanding than offered"));
+            return Err(Violation::limit("more R2Ts outstanding than offered"));
         }
         command.granted = end;
         command.r2ts += 1;

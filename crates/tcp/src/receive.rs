@@ -10,13 +10,13 @@ use crate::pdu::{Common, Layout, PduType, TermReq, field};
 
 /// A violation, before the PDU's header is attached to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct Violation {
     pub(crate) status: FatalStatus,
     pub(crate) information: u32,
     pub(crate) what: &'static str,
 }
 
-impl Fault {
+impl Violation {
     pub(crate) const fn field(offset: u32, what: &'static str) -> Self {
         Self { status: FatalStatus::InvalidHeaderField, information: offset, what }
     }
@@ -283,11 +283,11 @@ impl Receiver {
 
     /// Judges the header at the front of `bytes`.
     #[inline]
-    fn frame(&self, bytes: &[u8]) -> Result<Progress, Fault> {
+    fn frame(&self, bytes: &[u8]) -> Result<Progress, Violation> {
         let Ok((common, _)) = Common::ref_from_prefix(bytes) else { return Ok(Progress::Needs(Common::SIZE)) };
         let kind = PduType::from_number(common.pdu_type)
             .filter(|kind| kind.is_from_host() == self.is_controller)
-            .ok_or(Fault::field(field::TYPE, "this PDU type is not for this end"))?;
+            .ok_or(Violation::field(field::TYPE, "this PDU type is not for this end"))?;
         if matches!(kind, PduType::H2cTermReq | PduType::C2hTermReq) {
             return Ok(term_frame(kind, common, bytes.len()));
         }
@@ -304,7 +304,7 @@ impl Receiver {
             if crc32c(header) != *received {
                 let information = u32::from_le_bytes(*received);
                 let what = "the header digest does not match";
-                return Err(Fault { status: FatalStatus::HeaderDigest, information, what });
+                return Err(Violation { status: FatalStatus::HeaderDigest, information, what });
             }
         }
         let frame = self.check_common(kind, common, whole)?;
@@ -314,7 +314,7 @@ impl Receiver {
     /// Checks the common header's fields, lowest offset first. `whole` is the header's length with
     /// its digest.
     #[inline]
-    fn check_common(&self, kind: PduType, common: &Common, whole: usize) -> Result<Frame, Fault> {
+    fn check_common(&self, kind: PduType, common: &Common, whole: usize) -> Result<Frame, Violation> {
         #[expect(clippy::cast_possible_truncation, reason = "at most 128 + 4")]
         let whole32 = whole as u32;
         let plen = common.plen.get();
@@ -323,31 +323,31 @@ impl Receiver {
             | if self.layout.data_digest && has_data { Common::DDGSTF } else { 0 };
         let known = kind.flags();
         if (common.flags ^ digests) & known & (Common::HDGSTF | Common::DDGSTF) != 0 {
-            return Err(Fault::field(field::FLAGS, "the digest flags are not as negotiated"));
+            return Err(Violation::field(field::FLAGS, "the digest flags are not as negotiated"));
         }
         if common.flags & !known != 0 {
-            return Err(Fault::field(field::FLAGS, "a flag that this PDU type does not have"));
+            return Err(Violation::field(field::FLAGS, "a flag that this PDU type does not have"));
         }
         if common.flags & (Common::LAST | Common::SUCCESS) == Common::SUCCESS {
-            return Err(Fault::field(field::FLAGS, "SUCCESS without LAST"));
+            return Err(Violation::field(field::FLAGS, "SUCCESS without LAST"));
         }
         if common.hlen != kind.hlen() {
-            return Err(Fault::field(field::HLEN, "the header length is not that of the PDU type"));
+            return Err(Violation::field(field::HLEN, "the header length is not that of the PDU type"));
         }
         if !has_data {
             // Without data PDO means nothing; Linux sends 0, others the header length.
             if plen != whole32 {
-                return Err(Fault::field(field::PLEN, "the PDU length does not fit a PDU without data"));
+                return Err(Violation::field(field::PLEN, "the PDU length does not fit a PDU without data"));
             }
             return Ok(Frame { kind, flags: common.flags, taken: whole, data: 0 });
         }
         let pdo = u32::from(common.pdo);
         if plen > whole32 && (pdo < whole32 || !pdo.is_multiple_of(self.layout.alignment)) {
-            return Err(Fault::field(field::PDO, "the data offset is inside the header or not aligned"));
+            return Err(Violation::field(field::PDO, "the data offset is inside the header or not aligned"));
         }
         let around = pdo + if self.layout.data_digest { 4 } else { 0 };
         if plen <= whole32 || plen <= around {
-            return Err(Fault::field(field::PLEN, "the PDU length leaves no room for data"));
+            return Err(Violation::field(field::PLEN, "the PDU length leaves no room for data"));
         }
         Ok(Frame { kind, flags: common.flags, taken: usize::from(common.pdo), data: plen - around })
     }

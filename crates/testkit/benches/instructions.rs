@@ -155,7 +155,7 @@ fn unmerged(line: u32) {
 fn case_host_send_read(host: &mut host::Connection, commands: &mut [Sqe], out: &mut Out) {
     unmerged(line!());
     for sqe in commands {
-        black_box(host.send_command(sqe, host::Transfer::Read { length: SMALL as u32 }, out));
+        black_box(host.send_command(sqe, host::CommandData::Read { length: SMALL as u32 }, out));
     }
 }
 
@@ -163,7 +163,7 @@ fn case_host_send_read(host: &mut host::Connection, commands: &mut [Sqe], out: &
 fn case_host_send_in_capsule(host: &mut host::Connection, commands: &mut [Sqe], payload: &[u8], out: &mut Out) {
     unmerged(line!());
     for sqe in commands {
-        black_box(host.send_command(sqe, host::Transfer::InCapsule { payload }, out));
+        black_box(host.send_command(sqe, host::CommandData::InCapsule { payload }, out));
     }
 }
 
@@ -171,7 +171,7 @@ fn case_host_send_in_capsule(host: &mut host::Connection, commands: &mut [Sqe], 
 fn case_host_send_write(host: &mut host::Connection, commands: &mut [Sqe], out: &mut Out) {
     unmerged(line!());
     for sqe in commands {
-        black_box(host.send_command(sqe, host::Transfer::Write { length: LARGE }, out));
+        black_box(host.send_command(sqe, host::CommandData::Write { length: LARGE }, out));
     }
 }
 

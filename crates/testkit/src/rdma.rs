@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sgl, Sqe, Status};
-use ebof_rdma::controller::{Accepted, Cancelled, Connection, Limits, Location, Posting, Work};
-use ebof_rdma::host::{self, Finished, Transfer};
+use ebof_rdma::controller::{Accepted, Cancelled, Connection, Limits, Location, Posting, SendEntry};
+use ebof_rdma::host::{self, CommandData, FinishedCommand};
 use ebof_rdma::{Remote, Segments, capsule};
 use zerocopy::IntoBytes;
 
@@ -94,7 +94,7 @@ pub struct Conversation {
     fetching: Vec<Pending>,
     buffers: BTreeMap<u32, Vec<u8>>,
     tags: u32,
-    send_queue: VecDeque<Work>,
+    send_queue: VecDeque<SendEntry>,
     /// WRITEs since the last work that has a completion.
     implied: usize,
     completed: VecDeque<(Completed, usize)>,
@@ -165,7 +165,8 @@ impl Conversation {
     #[must_use]
     pub fn new(size: Size) -> Self {
         let Size { entries, reads, send_queue_entries } = size;
-        let mut host = host::Connection::new(host::Config { queue: QueueId(1), entries, cntlid: ControllerId(0) });
+        let mut host =
+            host::Connection::new(host::ConnectionConfig { queue: QueueId(1), entries, cntlid: ControllerId(0) });
         let limits = Limits { send_queue_entries, in_capsule_bytes: 256, ..LIMITS };
         let accepted = Connection::accept(&host.request(), &limits, reads).expect("within the limits");
         let Accepted { connection, reply, receives, sends, operations, reads, .. } = accepted;
@@ -269,14 +270,14 @@ impl Conversation {
         let address = BASE + (index * AREA) as u64;
         let own_key = 0x100 + u32::from(self.uses);
         let short = u32::try_from(length).expect("small");
-        let keyed = |key, invalidate| Transfer::Keyed { remote: Remote { address, key }, length: short, invalidate };
+        let keyed = |key, invalidate| CommandData::Keyed { remote: Remote { address, key }, length: short, invalidate };
         let (opcode, transfer, key) = match kind {
-            0 => (WRITE, Transfer::InCapsule { payload: &payload }, None),
+            0 => (WRITE, CommandData::InCapsule { payload: &payload }, None),
             1 | 5 => (WRITE, keyed(STATIC_KEY, false), None),
             2 => (WRITE, keyed(own_key, true), Some(own_key)),
             3 | 6 => (READ, keyed(STATIC_KEY, false), None),
             4 => (READ, keyed(own_key, true), Some(own_key)),
-            _ => (FLUSH, Transfer::None, None),
+            _ => (FLUSH, CommandData::None, None),
         };
         self.keys.extend(key);
         let mut sqe = Sqe { cid: cid.into(), ..Sqe::new(opcode) };
@@ -362,8 +363,8 @@ impl Conversation {
             return false;
         };
         assert_eq!(write.map(|(length, _)| length), (length > 0).then_some(length));
-        let write = write.zip(tag).map(|((length, remote), tag)| Work::Write { tag, offset: 0, length, remote });
-        for work in write.into_iter().chain([Work::Send { cqe: *cqe, invalidate, tag }]) {
+        let write = write.zip(tag).map(|((length, remote), tag)| SendEntry::Write { tag, offset: 0, length, remote });
+        for work in write.into_iter().chain([SendEntry::Send { cqe: *cqe, invalidate, tag }]) {
             self.queue(work);
         }
         true
@@ -399,17 +400,17 @@ impl Conversation {
         assert_eq!(self.controller.reads_under_way(), self.reads_under_way);
     }
 
-    fn queue(&mut self, work: Work) {
+    fn queue(&mut self, work: SendEntry) {
         assert!(self.is_established, "posted before the connection is established");
         self.room = self.room.checked_sub(1).expect("posted without room");
         match work {
-            Work::Read { tag, .. } => {
+            SendEntry::Read { tag, .. } => {
                 self.reads_under_way += 1;
                 assert!(self.reads_under_way <= self.depth, "more READs than the host answers");
                 assert!(!self.cancelled.contains(&tag), "a READ for a command that was given up");
             }
-            Work::Write { .. } => {}
-            Work::Send { .. } => {
+            SendEntry::Write { .. } => {}
+            SendEntry::Send { .. } => {
                 self.sends_under_way += 1;
                 assert!(self.sends_under_way <= self.sends, "more messages than agreed on");
             }
@@ -420,20 +421,20 @@ impl Conversation {
     fn adapter(&mut self) {
         let Some(work) = self.send_queue.front().copied() else { return };
         let done = match work {
-            Work::Read { tag, offset, length, remote } => {
+            SendEntry::Read { tag, offset, length, remote } => {
                 let data = self.area(remote, length).to_vec();
                 let buffer = self.buffers.get_mut(&tag).expect("a buffer that is read into stays");
                 buffer[offset as usize..][..data.len()].copy_from_slice(&data);
                 Completed::Read(tag)
             }
-            Work::Write { tag, offset, length, remote } => {
+            SendEntry::Write { tag, offset, length, remote } => {
                 let data = self.buffers[&tag][offset as usize..][..length as usize].to_vec();
                 self.area(remote, length).copy_from_slice(&data);
                 self.implied += 1;
                 self.send_queue.pop_front();
                 return;
             }
-            Work::Send { cqe, invalidate, tag } => {
+            SendEntry::Send { cqe, invalidate, tag } => {
                 // It waits for a receive.
                 let Some(receives) = self.host_receives.checked_sub(1) else { return };
                 self.host_receives = receives;
@@ -494,8 +495,8 @@ impl Conversation {
         self.finish(finished);
     }
 
-    fn finish(&mut self, finished: Option<Finished>) {
-        let Some(Finished { cqe, valid_key }) = finished else { return };
+    fn finish(&mut self, finished: Option<FinishedCommand>) {
+        let Some(FinishedCommand { cqe, valid_key }) = finished else { return };
         let issued = self.issued.remove(&cqe.cid().0).expect("each command completes once");
         assert!(issued.is_answered && !self.sent_by_host.contains(&cqe.cid()), "over before both have come");
         assert_eq!(valid_key, None, "the controller invalidates every key that it may");

@@ -21,8 +21,8 @@ pub const READ: u8 = 2;
 
 /// A controller's configuration with everything at its default.
 #[must_use]
-pub fn controller_config() -> controller::Config {
-    controller::Config {
+pub fn controller_config() -> controller::ConnectionConfig {
+    controller::ConnectionConfig {
         in_capsule_bytes: 8192,
         h2c_data_max: 131_072,
         alignment: 4,
@@ -35,8 +35,8 @@ pub fn controller_config() -> controller::Config {
 
 /// A host's configuration as Linux has it.
 #[must_use]
-pub fn host_config() -> host::Config {
-    host::Config { alignment: 4, header_digest: Digest::Allowed, data_digest: Digest::Allowed, r2t_max: 1 }
+pub fn host_config() -> host::ConnectionConfig {
+    host::ConnectionConfig { alignment: 4, header_digest: Digest::Allowed, data_digest: Digest::Allowed, r2t_max: 1 }
 }
 
 /// The model target.
@@ -69,7 +69,7 @@ pub struct Pending {
 impl Target {
     /// A target with `size` bytes of zeros.
     #[must_use]
-    pub fn new(config: controller::Config, size: usize) -> Self {
+    pub fn new(config: controller::ConnectionConfig, size: usize) -> Self {
         Self {
             connection: controller::Connection::new(config),
             disk: vec![0; size],
@@ -253,7 +253,7 @@ pub struct Done {
 impl Host {
     /// A host that has its ICReq to send.
     #[must_use]
-    pub fn new(config: host::Config) -> Self {
+    pub fn new(config: host::ConnectionConfig) -> Self {
         let mut host = Self {
             connection: host::Connection::new(config),
             out: Vec::new(),
@@ -274,7 +274,7 @@ impl Host {
     pub fn read(&mut self, cid: u16, offset: u32, length: u32) {
         let mut sqe = command(READ, cid, offset);
         self.pending.insert(cid, Io { data: vec![0; usize::try_from(length).expect("length")] });
-        self.connection.send_command(&mut sqe, host::Transfer::Read { length }, &mut self.out);
+        self.connection.send_command(&mut sqe, host::CommandData::Read { length }, &mut self.out);
     }
 
     /// Sends a Write.
@@ -282,8 +282,8 @@ impl Host {
         let mut sqe = command(WRITE, cid, offset);
         let length = u32::try_from(data.len()).expect("length");
         let transfer = match in_capsule {
-            true => host::Transfer::InCapsule { payload: &data },
-            false => host::Transfer::Write { length },
+            true => host::CommandData::InCapsule { payload: &data },
+            false => host::CommandData::Write { length },
         };
         let trailer = self.connection.send_command(&mut sqe, transfer, &mut self.out);
         if in_capsule {
@@ -295,7 +295,7 @@ impl Host {
     /// Sends a Flush.
     pub fn flush(&mut self, cid: u16) {
         self.pending.insert(cid, Io { data: Vec::new() });
-        self.connection.send_command(&mut command(FLUSH, cid, 0), host::Transfer::None, &mut self.out);
+        self.connection.send_command(&mut command(FLUSH, cid, 0), host::CommandData::None, &mut self.out);
     }
 
     /// Receives bytes, and appends the answer to [`Self::out`].

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Something that was posted is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub enum WorkCompletion {
     /// A message is in a receive slot, which belongs to the owner of the queue pair until it posts
     /// it again.
     Received {

@@ -35,7 +35,7 @@ mod system;
 mod windows;
 
 pub use attributes::{Attributes, ConnectOptions, Handshake};
-pub use completion::{Completion, WorkRequest, WorkStatus};
+pub use completion::{WorkCompletion, WorkRequest, WorkStatus};
 pub use connecting::Connecting;
 pub use device::{DeviceAttributes, DeviceInfo, Gid, LinkLayer, PortInfo, PortState, Protocol};
 pub use error::{Error, LoadError};

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use ebof_region::{Buffer, Region};
 
 use crate::select::either;
-use crate::{Bell, Completion, Error, Event, Handshake, Held, Remote, Window, WindowAccess, simulated, system};
+use crate::{Bell, Error, Event, Handshake, Held, Remote, Window, WindowAccess, WorkCompletion, simulated, system};
 
 /// One end of a reliable connection. It belongs to one thread at a time.
 ///
 /// Work is queued by the methods `post_..`, begins with [`QueuePair::flush`], and is over with a
-/// [`Completion`]. The work of the send queue (messages, RDMA READs and WRITEs) begins in its
+/// [`WorkCompletion`]. The work of the send queue (messages, RDMA READs and WRITEs) begins in its
 /// order. Messages and RDMA WRITEs are over in that order, too, and so are RDMA READs; but some
 /// adapters report work while an RDMA READ is under way that was posted before it. An RDMA WRITE
 /// has moved its data before the peer receives a message that was posted after it.
@@ -59,7 +59,7 @@ impl QueuePair {
     }
 
     /// Ends the connection. The peer sees [`Event::Disconnected`]; everything that is under way
-    /// comes back as [`Completion::Failed`], unless it is over already.
+    /// comes back as [`WorkCompletion::Failed`], unless it is over already.
     pub fn disconnect(&mut self) {
         either!(&mut self.inner, pair => pair.disconnect());
     }
@@ -98,7 +98,7 @@ impl QueuePair {
     /// The completion queue is broken: the connection is of no use any more.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
+    pub fn poll(&mut self) -> Result<Option<WorkCompletion>, Error> {
         either!(&mut self.inner, pair => pair.poll())
     }
 
@@ -142,7 +142,7 @@ impl QueuePair {
 
 /// Messages.
 impl QueuePair {
-    /// The memory of a receive slot that a [`Completion::Received`] has named and that was not
+    /// The memory of a receive slot that a [`WorkCompletion::Received`] has named and that was not
     /// posted since: the message, and what was there before. Its length is in the completion.
     ///
     /// # Panics
@@ -316,7 +316,7 @@ impl QueuePair {
         either!(&mut self.inner, pair => pair.post_bind(region, offset, length, access))
     }
 
-    /// Ends the peer's access through a window, with a [`Completion::Done`]. If that fails, the
+    /// Ends the peer's access through a window, with a [`WorkCompletion::Done`]. If that fails, the
     /// queue pair is in error, and the peer has no access any more either. Not needed if the peer
     /// invalidates the key with a message, which some devices allow
     /// ([`DeviceAttributes::window_invalidation`](crate::DeviceAttributes)); if both ends do it,

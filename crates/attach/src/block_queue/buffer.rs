@@ -68,7 +68,7 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
-impl ebof_initiator::Buffer for Buffer {
+impl ebof_initiator::IoBuffer for Buffer {
     fn region(&self) -> Option<&Arc<Region>> {
         self.memory.as_ref().map(ebof_region::Buffer::region)
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ebof_region::Buffer;
-use ebof_verbs::{Attributes, Completion, ConnectOptions, Connecting, Handshake, Held, Network, Remote};
+use ebof_verbs::{Attributes, ConnectOptions, Connecting, Handshake, Held, Network, Remote, WorkCompletion};
 use hdrhistogram::Histogram;
 
 use super::end::{PairEnd, SILENCE_MAX, nap, patient};
@@ -149,7 +149,7 @@ impl Measurement {
             let mut completion = Some(self.end.next()?);
             while let Some(one) = completion {
                 done += u64::from(is_end(&one));
-                if let Completion::Received { slot, .. } = one {
+                if let WorkCompletion::Received { slot, .. } = one {
                     received += depth;
                     self.end.pair.post_receive(slot);
                 }
@@ -172,13 +172,13 @@ impl Measurement {
             let (mut is_over, mut is_sent) = (false, !is_send);
             while !is_over || !is_sent {
                 match self.end.next()? {
-                    Completion::Received { slot, .. } => {
+                    WorkCompletion::Received { slot, .. } => {
                         self.end.pair.post_receive(slot);
                         is_over = true;
                     }
-                    Completion::Sent { .. } => is_sent = true,
-                    Completion::Done { .. } => is_over = true,
-                    Completion::Failed { .. } => {}
+                    WorkCompletion::Sent { .. } => is_sent = true,
+                    WorkCompletion::Done { .. } => is_over = true,
+                    WorkCompletion::Failed { .. } => {}
                 }
             }
             let time = posted.elapsed() / if is_send { 2 } else { 1 };
@@ -212,6 +212,6 @@ impl Measurement {
 }
 
 /// Whether a message or transfer is over.
-fn is_end(completion: &Completion) -> bool {
-    matches!(completion, Completion::Sent { .. } | Completion::Done { .. })
+fn is_end(completion: &WorkCompletion) -> bool {
+    matches!(completion, WorkCompletion::Sent { .. } | WorkCompletion::Done { .. })
 }

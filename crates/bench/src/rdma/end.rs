@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ebof_verbs::{Completion, Event, Handshake, QueuePair, WorkStatus};
+use ebof_verbs::{Event, Handshake, QueuePair, WorkCompletion, WorkStatus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Error, Operation, Refusal};
@@ -43,7 +43,7 @@ impl PairEnd {
     }
 
     /// The next completion that is there. The time of the last look is in `looks`.
-    pub(super) fn next(&mut self) -> Result<Completion, Error> {
+    pub(super) fn next(&mut self) -> Result<WorkCompletion, Error> {
         loop {
             for look in 1..=LOOKS {
                 if let Some(completion) = self.take()? {
@@ -60,9 +60,9 @@ impl PairEnd {
     }
 
     /// A completion, if there is one.
-    pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
+    pub(super) fn take(&mut self) -> Result<Option<WorkCompletion>, Error> {
         match self.pair.poll()? {
-            Some(Completion::Failed { status, .. }) => {
+            Some(WorkCompletion::Failed { status, .. }) => {
                 // The end of the connection is the reason, where it is one, and may be seen first.
                 self.look_at_events()?;
                 Err(match status {

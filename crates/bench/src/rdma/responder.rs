@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ebof_region::Buffer;
-use ebof_verbs::{Attributes, Completion, Handshake, Listener, ListenerEvent, Network, QueuePair, Request};
+use ebof_verbs::{Attributes, Handshake, Listener, ListenerEvent, Network, QueuePair, Request, WorkCompletion};
 
 use super::end::{PairEnd, nap, patient};
 use super::wire::{Answer, Hello};
@@ -130,7 +130,7 @@ fn receive(end: &mut PairEnd, hello: &Hello) -> Result<(), Error> {
     let mut completion = Some(end.next()?);
     loop {
         while let Some(one) = completion {
-            if let Completion::Received { slot, .. } = one {
+            if let WorkCompletion::Received { slot, .. } = one {
                 end.pair.post_receive(slot);
                 received += 1;
                 if received == every {

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Action, Class, Device, Error, Geometry, Io, Null, Remote, Request, Submitted};
-use ebof_bench::{Job, Mix, Progress, Report, Source, run};
+use ebof_bench::{Job, LoadProgress, Mix, Report, Source, run};
 
 const BLOCK_BYTES: u64 = 4096;
 /// The percentiles that are compared.
@@ -190,7 +190,7 @@ fn complete_all((state, changed): &(Mutex<State>, Condvar)) {
 }
 
 /// The load's report, what it told meanwhile, and the device.
-fn measured(depth: u16, count: usize, rate_iops: Option<u64>) -> (Report, Vec<Progress>, Arc<Known>) {
+fn measured(depth: u16, count: usize, rate_iops: Option<u64>) -> (Report, Vec<LoadProgress>, Arc<Known>) {
     let device = Arc::new(Known::new(depth, count));
     let source = Source::Device(Arc::clone(&device) as Arc<dyn Device>, "known".to_owned());
     let job = Job { runtime: None, depth, rate_iops, continue_on_error: true, ..Job::new(Mix::Read) };
@@ -209,7 +209,7 @@ fn measured(depth: u16, count: usize, rate_iops: Option<u64>) -> (Report, Vec<Pr
 }
 
 /// The mean of all that progress told, by its rates and times.
-fn mean_of_progress(told: &[Progress]) -> f64 {
+fn mean_of_progress(told: &[LoadProgress]) -> f64 {
     let (mut sum, mut operations, mut before) = (0.0, 0.0, Duration::ZERO);
     for one in told {
         let more = one.iops * (one.elapsed - before).as_secs_f64();

@@ -4,14 +4,14 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ebof_bench::{BenchError, Job, JobError, Mix, Progress, QueueUse, Rate, Source, corner, run, run_together};
+use ebof_bench::{BenchError, Job, JobError, LoadProgress, Mix, QueueUse, Rate, Source, corner, run, run_together};
 use ebof_initiator::Options;
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::{Nqn, Nsid};
 use ebof_server::{Settings, Target};
 
-fn quiet(_: &Progress) -> ControlFlow<()> {
+fn quiet(_: &LoadProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

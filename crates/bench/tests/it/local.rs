@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use ebof_backend::Spec;
-use ebof_bench::{BenchError, Job, JobError, Load, Mix, Progress, QueueUse, Source, corner, run, run_all};
+use ebof_bench::{BenchError, Job, JobError, Load, LoadProgress, Mix, QueueUse, Source, corner, run, run_all};
 
-fn quiet(_: &Progress) -> ControlFlow<()> {
+fn quiet(_: &LoadProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ebof_nvme::Nsid;
-use ebof_nvme::lba_status::{Completion, StatusDescriptor, read_status_list};
+use ebof_nvme::lba_status::{CompletionCondition, StatusDescriptor, read_status_list};
 
 use super::View;
 use super::json::Object;
@@ -17,12 +17,12 @@ pub(crate) struct LbaStatusView {
     pub(crate) data: Vec<u8>,
 }
 
-fn condition(condition: Completion) -> &'static str {
+fn condition(condition: CompletionCondition) -> &'static str {
     match condition {
-        Completion::NotSaid => "no indication of the completion condition",
-        Completion::Incomplete => "there is more than could be returned, or the scan did not complete",
-        Completion::Complete => "all of the range is covered",
-        Completion::Reserved(_) => "reserved",
+        CompletionCondition::NotSaid => "no indication of the completion condition",
+        CompletionCondition::Incomplete => "there is more than could be returned, or the scan did not complete",
+        CompletionCondition::Complete => "all of the range is covered",
+        CompletionCondition::Reserved(_) => "reserved",
     }
 }
 

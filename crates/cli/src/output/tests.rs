@@ -9,7 +9,7 @@ use ebof_nvme::identify::{
     ControllerList, EnduranceGroupList, IdentifyController, IdentifyNamespace, IndependentNamespace, IoCommandSets,
     NamespaceGranularityList, NamespaceList, NvmController, NvmNamespace,
 };
-use ebof_nvme::lba_status::{Completion, status_list};
+use ebof_nvme::lba_status::{CompletionCondition, status_list};
 use ebof_nvme::log::persistent_event::{
     ControllerResetInformation, HardwareErrorEvent, SetFeatureEvent, hardware_error,
 };
@@ -201,7 +201,7 @@ fn reservations_and_blocks() {
     let data = bytes!("reservation_extended.hex");
     assert_view!("resv-report", ReportView { nsid: Nsid(1), data, extended: true });
     assert!(ReportView { nsid: Nsid(1), data: Vec::new(), extended: true }.text(false).contains("too few bytes"));
-    let data = status_list(&[(0x10, 8, 1), (0x40, 1, 0)], Completion::Incomplete, 64);
+    let data = status_list(&[(0x10, 8, 1), (0x40, 1, 0)], CompletionCondition::Incomplete, 64);
     assert_view!("get-lba-status", LbaStatusView { nsid: Nsid(1), data });
     let data = b"\x01\x02".to_vec();
     assert_view!("security-recv", security_view("nvme0", 0, 1, data));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ebof_bench::Progress;
+use ebof_bench::LoadProgress;
 use ebof_qualify::document::{Phase, Run};
 use ebof_qualify::runner::{Begun, Observer};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -71,7 +71,7 @@ impl Observer for Bar {
         }
     }
 
-    fn progress(&mut self, progress: &Progress) {
+    fn progress(&mut self, progress: &LoadProgress) {
         let elapsed = progress.elapsed.as_secs_f64();
         let whole = self.expected.or(progress.total).map_or(0.0, |whole| whole.as_secs_f64());
         if whole > 0.0 {

@@ -73,12 +73,12 @@ mod tests {
     use crate::device::fake::{Answer, Fake};
     use crate::output::View as _;
     use crate::verbs::line;
-    use ebof_nvme::lba_status::{Completion, status_list};
+    use ebof_nvme::lba_status::{CompletionCondition, status_list};
 
     #[test]
     fn the_status_is_requested_as_by_nvme_cli() {
         let parse = |line: &str| line::try_parse::<GetLbaStatusVerb>(line);
-        let list = status_list(&[(0x10, 8, 0)], Completion::Complete, 64);
+        let list = status_list(&[(0x10, 8, 0)], CompletionCondition::Complete, 64);
         let mut fake = Fake::namespace(1, [Answer::data(&list)]);
         let verb = parse("x nvme0n1 -s 0x10 -m 15 -a 0x11 -l 8").unwrap();
         let text = verb.on(&mut fake).unwrap().text(false);

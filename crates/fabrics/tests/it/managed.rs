@@ -427,7 +427,7 @@ fn a_firmware_without_a_command_refuses_it() {
 #[test]
 fn uncorrectable_blocks_and_their_list() {
     use ebof_nvme::io::BlockRange;
-    use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
+    use ebof_nvme::lba_status::{CompletionCondition, GetLbaStatus, StatusAction, read_status_list};
     use ebof_nvme::opcode::nvm;
 
     let mut world = World::managed();
@@ -456,11 +456,11 @@ fn uncorrectable_blocks_and_their_list() {
     let entries: Vec<_> = entries.iter().map(|entry| (entry.dslba.get(), entry.nlb.get())).collect();
     let most = u32::MAX;
     assert_eq!(entries, [(4, 1), (6, most), (6 + u64::from(most), most), (6 + 2 * u64::from(most), 2)]);
-    assert_eq!((header.condition(), done.data.len()), (Completion::Complete, 128));
+    assert_eq!((header.condition(), done.data.len()), (CompletionCondition::Complete, 128));
     let done = world.run(admin, get(StatusAction::TRACKED, 24));
-    assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
+    assert_eq!(read_status_list(&done.data).unwrap().0.condition(), CompletionCondition::Incomplete);
     let done = world.run(admin, get(StatusAction::ALLOCATED, 128));
-    assert_eq!(read_status_list(&done.data).unwrap().0.condition(), Completion::Incomplete);
+    assert_eq!(read_status_list(&done.data).unwrap().0.condition(), CompletionCondition::Incomplete);
     // What is looked at ends where the command or the namespace does, and is told up to its length.
     let part = |slba, blocks, bytes: u32| {
         let get = GetLbaStatus { slba, bytes: bytes.into(), blocks, action: StatusAction::TRACKED };

@@ -48,7 +48,7 @@ struct Inspect {
 
 /// Result of an answer.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct RescanProgress {
     /// Open namespaces as they were found.
     pub(crate) inspected: Vec<Inspection>,
     /// The scan is complete, with these changes.
@@ -123,16 +123,20 @@ impl Rescan {
 
     /// Takes the status and data of the last command; `None` if it was lost. `open` gives the open
     /// namespaces.
-    pub(crate) fn answer(&mut self, answer: Option<(Status, &[u8])>, open: impl FnOnce() -> Vec<Nsid>) -> Progress {
+    pub(crate) fn answer(
+        &mut self,
+        answer: Option<(Status, &[u8])>,
+        open: impl FnOnce() -> Vec<Nsid>,
+    ) -> RescanProgress {
         let bytes = answer.filter(|(status, _)| status.is_success()).map(|(_, bytes)| bytes);
         match std::mem::take(&mut self.state) {
-            State::Idle => Progress { done: Some(Vec::new()), ..Progress::default() },
+            State::Idle => RescanProgress { done: Some(Vec::new()), ..RescanProgress::default() },
             State::Changed { .. } => {
                 // Controllers without this log page are scanned too.
                 let changed = bytes.and_then(|bytes| ChangedNamespaces::read_from_bytes(bytes).ok());
                 let changed = changed.map(|list| changed_set(&list)).unwrap_or_default();
                 self.state = State::List { after: 0, found: BTreeSet::new(), changed, sent: false };
-                Progress::default()
+                RescanProgress::default()
             }
             State::List { after, mut found, changed, .. } => {
                 let Some(list) = bytes.and_then(|bytes| NamespaceList::read_from_bytes(bytes).ok()) else {
@@ -142,7 +146,7 @@ impl Rescan {
                 match list.next_after(Nsid(after)).filter(|_| found.len() < NAMESPACES_MAX) {
                     Some(Nsid(after)) => {
                         self.state = State::List { after, found, changed, sent: false };
-                        Progress::default()
+                        RescanProgress::default()
                     }
                     None => self.begin_inspecting(found, changed, open()),
                 }
@@ -153,25 +157,25 @@ impl Rescan {
 
     /// Without the list of active namespaces. The open ones are inspected anyway: they may have
     /// been replaced.
-    fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Progress {
+    fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> RescanProgress {
         let known = self.known.clone().unwrap_or_default();
         let found = known.into_iter().chain(open.iter().map(|nsid| nsid.0)).collect();
         let later = status.is_none_or(|status| matches!(Refusal::of(status), Refusal::Transient));
         let progress = self.begin_inspecting(found, changed, open);
-        Progress { retry_later: later, ..progress }
+        RescanProgress { retry_later: later, ..progress }
     }
 
-    fn begin_inspecting(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> Progress {
+    fn begin_inspecting(&mut self, found: BTreeSet<u32>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> RescanProgress {
         let (there, gone): (Vec<Nsid>, Vec<Nsid>) = open.into_iter().partition(|nsid| found.contains(&nsid.0));
         let inspected = gone.into_iter().map(Inspection::absent).collect();
         let inspect = Inspect { found, changed, open: there.into(), identify: None, sent: false, outdated: Vec::new() };
-        self.go_on(Box::new(inspect), Progress { inspected, ..Progress::default() })
+        self.go_on(Box::new(inspect), RescanProgress { inspected, ..RescanProgress::default() })
     }
 
-    fn on_inspection(&mut self, mut inspect: Box<Inspect>, answer: Option<(Status, &[u8])>) -> Progress {
-        let Some(&nsid) = inspect.open.front() else { return self.go_on(inspect, Progress::default()) };
+    fn on_inspection(&mut self, mut inspect: Box<Inspect>, answer: Option<(Status, &[u8])>) -> RescanProgress {
+        let Some(&nsid) = inspect.open.front() else { return self.go_on(inspect, RescanProgress::default()) };
         inspect.sent = false;
-        let mut progress = Progress::default();
+        let mut progress = RescanProgress::default();
         let result = answer.map(|(status, bytes)| match Refusal::of(status) {
             _ if status.is_success() => Ok(Some(bytes)),
             Refusal::Permanent => Ok(None),
@@ -198,7 +202,7 @@ impl Rescan {
         self.go_on(inspect, progress)
     }
 
-    fn go_on(&mut self, inspect: Box<Inspect>, mut progress: Progress) -> Progress {
+    fn go_on(&mut self, inspect: Box<Inspect>, mut progress: RescanProgress) -> RescanProgress {
         if !inspect.open.is_empty() {
             self.state = State::Inspect(inspect);
             return progress;

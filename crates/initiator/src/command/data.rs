@@ -14,7 +14,7 @@ use crate::error::Error;
 /// Memory that an RDMA adapter moves has to be registered with it. A [`Region`] is registered once,
 /// when the first command uses it; data of a buffer that lies in one are moved directly. Those of
 /// other buffers are copied, through memory of the queue pair.
-pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {
+pub trait IoBuffer: AsRef<[u8]> + AsMut<[u8]> + Send {
     /// The region that all bytes of `as_ref` lie in; `None` for other memory. The target can read
     /// and write a region that was registered, as a whole, until it is freed.
     fn region(&self) -> Option<&Arc<Region>> {
@@ -22,10 +22,10 @@ pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send {
     }
 }
 
-impl Buffer for Vec<u8> {}
-impl Buffer for Box<[u8]> {}
+impl IoBuffer for Vec<u8> {}
+impl IoBuffer for Box<[u8]> {}
 
-impl Buffer for ebof_region::Buffer {
+impl IoBuffer for ebof_region::Buffer {
     fn region(&self) -> Option<&Arc<Region>> {
         Some(ebof_region::Buffer::region(self))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ebof_nvme::{Cid, Cqe};
 use ebof_region::Region;
 
-use crate::command::data::{AdminData, Buffer, Completion, Data};
+use crate::command::data::{AdminData, Completion, Data, IoBuffer};
 use crate::error::Error;
 
 /// Where a command's data live.
@@ -136,7 +136,7 @@ impl<B> Slots<B> {
     }
 }
 
-impl<B: Buffer> Slots<B> {
+impl<B: IoBuffer> Slots<B> {
     /// Room for `limit` commands, at least 1 and at most 4096.
     pub(crate) fn new(limit: u16) -> Self {
         let limit = limit.clamp(1, 4096);

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
 use crate::error::{Error, Loss};
 use crate::link::stop::{Stop, await_ready};
-use crate::link::{self, Link, Wanted};
+use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
 use crate::shared::Info;
 use crate::shared::opened::{Inspection, NAMESPACES_MAX, Refusal};
@@ -77,7 +77,7 @@ pub(crate) async fn io_queue(
     info: &Info,
     waiter: &Waiter,
     cancel: &Cancel,
-) -> Result<Link, ConnectError> {
+) -> Result<HostLink, ConnectError> {
     let mut attempt = Attempt { options, tried: options.tried(queue.0), waiter, cancel };
     attempt.io_queue(queue, info).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
@@ -132,7 +132,7 @@ impl Attempt<'_> {
         ))
     }
 
-    async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<Link, Kind> {
+    async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<HostLink, Kind> {
         // For the Connect command.
         let mut engine = Engine::new(1, false, self.waiter.time.clone());
         let (entries, controller, in_capsule) = (info.io_entries, info.id, info.in_capsule_bytes());

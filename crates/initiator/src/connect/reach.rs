@@ -5,7 +5,7 @@ use ebof_nvme::{ControllerId, QueueId};
 use crate::command::slots::Slots;
 use crate::connect::establish::ADMIN_ENTRIES;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind};
-use crate::link::{self, Link, Transport as _, Wanted, either};
+use crate::link::{self, HostLink, Transport as _, Wanted, either};
 use crate::options::Options;
 use crate::wait::{Waiter, run};
 

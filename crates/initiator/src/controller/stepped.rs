@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 use ebof_nvme::{Cqe, Nsid, QueueId, Sqe};
 
 use crate::admin;
-use crate::command::data::{Buffer, Completion, Data, SubmitError};
+use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
 use crate::error::Error;
@@ -122,20 +122,20 @@ pub fn connect(options: &Options) -> Sequence<Result<(Controller, AdminQueue), C
 
 /// As [`Controller::queue_pair`]. The result has the same errors.
 #[must_use]
-pub fn queue_pair<B: Buffer + 'static>(controller: &Controller) -> Sequence<Result<QueuePair<B>, Error>> {
+pub fn queue_pair<B: IoBuffer + 'static>(controller: &Controller) -> Sequence<Result<QueuePair<B>, Error>> {
     open(controller, None)
 }
 
 /// As [`Controller::queue_pair_of`]. The result has the same errors.
 #[must_use]
-pub fn queue_pair_of<B: Buffer + 'static>(
+pub fn queue_pair_of<B: IoBuffer + 'static>(
     controller: &Controller,
     class: QueueClass,
 ) -> Sequence<Result<QueuePair<B>, Error>> {
     open(controller, Some(class))
 }
 
-fn open<B: Buffer + 'static>(
+fn open<B: IoBuffer + 'static>(
     controller: &Controller,
     class: Option<QueueClass>,
 ) -> Sequence<Result<QueuePair<B>, Error>> {
@@ -150,9 +150,9 @@ fn open<B: Buffer + 'static>(
 /// An I/O queue pair of a stepped controller: [`crate::QueuePair`] without its descriptor and the
 /// calls that wait.
 #[derive(Debug)]
-pub struct QueuePair<B: Buffer = Vec<u8>>(queue::QueuePair<B>);
+pub struct QueuePair<B: IoBuffer = Vec<u8>>(queue::QueuePair<B>);
 
-impl<B: Buffer> QueuePair<B> {
+impl<B: IoBuffer> QueuePair<B> {
     /// The queue's identifier.
     #[must_use]
     pub fn id(&self) -> QueueId {

@@ -15,7 +15,7 @@ use ebof_tcp::controller;
 
 use super::Engine;
 use super::pair::pair;
-use crate::command::data::{AdminData, Buffer, Data};
+use crate::command::data::{AdminData, Data, IoBuffer};
 
 /// Commands per call of a case: `xtask` divides by it.
 const BATCH: u16 = 100;
@@ -118,7 +118,7 @@ fn case_engine_complete_write(engine: &mut Engine<Vec<u8>>, buffers: &mut Vec<Ve
 }
 
 #[inline(always)]
-fn complete<B: Buffer>(engine: &mut Engine<B>, buffers: &mut Vec<B>) {
+fn complete<B: IoBuffer>(engine: &mut Engine<B>, buffers: &mut Vec<B>) {
     engine.receive(&mut AdminData::None).unwrap();
     while let Some(completion) = engine.pop() {
         assert!(completion.result.unwrap().status().is_success());

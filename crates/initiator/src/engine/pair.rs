@@ -12,14 +12,14 @@ use ebof_tcp::{Digest, controller, host};
 
 use super::Engine;
 use crate::command::data::AdminData;
-use crate::link::Link;
+use crate::link::HostLink;
 use crate::link::tcp::Tcp;
 use crate::wait::Time;
 
 /// The engine's link, which has to be TCP.
 pub(crate) fn tcp<B>(engine: &mut Engine<B>) -> &mut Tcp {
     match &mut engine.link {
-        Some(Link::Tcp(link)) => link,
+        Some(HostLink::Tcp(link)) => link,
         _ => panic!("no link over TCP is attached"),
     }
 }
@@ -43,10 +43,14 @@ pub(crate) fn initialize<S: Read + Write>(
 ) -> (Engine<Vec<u8>>, controller::Connection, S) {
     let header_digest = Digest::Allowed;
     let data_digest = Digest::Allowed;
-    let config = host::Config { alignment: 4, header_digest, data_digest, r2t_max };
+    let config = host::ConnectionConfig { alignment: 4, header_digest, data_digest, r2t_max };
     let mut engine = Engine::new(127, true, Time::new(clock));
-    engine.attach(Link::Tcp(Tcp::new(Stream::from(TcpStream::from(ours)), host::Connection::new(config), 256 << 10)));
-    let mut controller = controller::Connection::new(controller::Config {
+    engine.attach(HostLink::Tcp(Tcp::new(
+        Stream::from(TcpStream::from(ours)),
+        host::Connection::new(config),
+        256 << 10,
+    )));
+    let mut controller = controller::Connection::new(controller::ConnectionConfig {
         in_capsule_bytes: 8192,
         h2c_data_max: 1 << 20,
         alignment: 4,

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ebof_loopback::{Capsule, Completion, ConnectError, HostEnd, Port, SubmitError};
+use ebof_loopback::{Capsule, CompletionMessage, ConnectError, HostEnd, Port, SubmitError};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Sgl, Sqe};
 
-use super::{DataDirection, Finished, Received, Transport};
-use crate::command::data::{AdminData, Buffer};
+use super::{DataDirection, LinkCompletion, Received, Transport};
+use crate::command::data::{AdminData, IoBuffer};
 use crate::command::slots::Slots;
 use crate::error::Loss;
 use crate::error::connect_error::{ConnectErrorKind as Kind, Step, Tried};
@@ -22,7 +22,7 @@ pub(crate) struct Loopback {
     /// Commands that are not submitted yet.
     out: VecDeque<Capsule>,
     /// Completions that are received and not processed yet.
-    arrived: VecDeque<Completion>,
+    arrived: VecDeque<CompletionMessage>,
 }
 
 impl Loopback {
@@ -51,7 +51,7 @@ impl Transport for Loopback {
     // The target fetches the host's data; none are in capsules.
     fn set_in_capsule(&mut self, _bytes: usize) {}
 
-    fn submit<B: Buffer>(
+    fn submit<B: IoBuffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -69,7 +69,7 @@ impl Transport for Loopback {
         self.out.push_back(Capsule { sqe: *sqe, data });
     }
 
-    fn flush<B: Buffer>(&mut self, _slots: &mut Slots<B>, _lent: &AdminData<'_>, _time: &Time) -> Result<(), Loss> {
+    fn flush<B: IoBuffer>(&mut self, _slots: &mut Slots<B>, _lent: &AdminData<'_>, _time: &Time) -> Result<(), Loss> {
         while let Some(capsule) = self.out.pop_front() {
             match self.end.submit(capsule) {
                 Ok(()) => {}
@@ -86,7 +86,7 @@ impl Transport for Loopback {
         Ok(())
     }
 
-    fn receive<B: Buffer>(&mut self, _slots: &mut Slots<B>, _lent: &mut AdminData<'_>) -> Result<Received, Loss> {
+    fn receive<B: IoBuffer>(&mut self, _slots: &mut Slots<B>, _lent: &mut AdminData<'_>) -> Result<Received, Loss> {
         self.bell.clear();
         loop {
             match self.end.poll() {
@@ -100,13 +100,13 @@ impl Transport for Loopback {
         }
     }
 
-    fn poll<B: Buffer>(
+    fn poll<B: IoBuffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
-        mut on_finished: impl FnMut(&mut Slots<B>, Finished),
+        mut on_finished: impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss> {
-        while let Some(Completion { cqe, data }) = self.arrived.pop_front() {
+        while let Some(CompletionMessage { cqe, data }) = self.arrived.pop_front() {
             let Some(index) = slots.find(cqe.cid()) else {
                 return Err(Loss::Protocol("a completion of a command that is not outstanding".into()));
             };
@@ -120,7 +120,7 @@ impl Transport for Loopback {
                 room.copy_from_slice(&data);
                 u32::try_from(data.len()).unwrap_or(u32::MAX)
             };
-            on_finished(slots, Finished { index, cqe, transferred });
+            on_finished(slots, LinkCompletion { index, cqe, transferred });
         }
         Ok(())
     }

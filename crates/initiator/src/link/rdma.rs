@@ -2,7 +2,7 @@
 //! memory for data whose buffers an adapter cannot access.
 //!
 //! The controller reads and writes the data of commands itself. Buffers that lie in a region
-//! ([`crate::Buffer::region`]) are registered once, and their own memory is named in the command;
+//! ([`crate::IoBuffer::region`]) are registered once, and their own memory is named in the command;
 //! data of others are copied through the link's [`Bounce`] memory. Small data to the controller
 //! travel in the capsule.
 //!
@@ -19,15 +19,15 @@ use std::sync::Arc;
 use ebof_nvme::{Cid, Cqe, Sqe};
 use ebof_rdma::Remote;
 use ebof_rdma::capsule::KEYED_LENGTH_MAX;
-use ebof_rdma::host::{Connection, Finished as Over, Transfer};
-use ebof_verbs::{Completion, Event, QueuePair, WorkStatus};
+use ebof_rdma::host::{CommandData, Connection, FinishedCommand};
+use ebof_verbs::{Event, QueuePair, WorkCompletion, WorkStatus};
 use rustix::io::Errno;
 
 use self::bounce::Bounce;
 pub(super) use self::connect::connect;
 use self::keys::RemoteKeys;
-use super::{DataDirection, Finished, Received, Transport};
-use crate::command::data::{AdminData, Buffer};
+use super::{DataDirection, LinkCompletion, Received, Transport};
+use crate::command::data::{AdminData, IoBuffer};
 use crate::command::slots::Slots;
 use crate::error::Loss;
 use crate::wait::{Time, Waker, Watch};
@@ -54,7 +54,7 @@ pub(crate) struct Rdma {
     /// By send slot: the command in it.
     sent: Box<[Cid]>,
     /// A completion that was received and not processed yet.
-    next: Option<Completion>,
+    next: Option<WorkCompletion>,
     /// Reads without a completion since the last look for events.
     idle_reads: u32,
     /// Why the connection has ended. Completions that came before are processed first.
@@ -85,7 +85,7 @@ const READS_PER_EVENT: u32 = 4096;
 impl Rdma {
     /// Puts the command into a send slot and posts it. `false`: there is no room, or no memory for
     /// its data, before others are over.
-    fn post<B: Buffer>(
+    fn post<B: IoBuffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -113,13 +113,13 @@ impl Rdma {
         // There are as many as commands, and each is free before its command is over.
         let slot = self.pair.take_send_slot().expect("a slot for each command");
         let transfer = match remote {
-            Some(remote) => Transfer::Keyed { remote, length, invalidate: self.keys.may_be_invalidated() },
+            Some(remote) => CommandData::Keyed { remote, length, invalidate: self.keys.may_be_invalidated() },
             None if in_capsule => {
                 // As long as it was when it was submitted, unless the buffer's `AsRef` is broken.
                 let payload = slots.data(index, lent).and_then(|bytes| bytes.get(..length as usize));
-                Transfer::InCapsule { payload: payload.unwrap_or_default() }
+                CommandData::InCapsule { payload: payload.unwrap_or_default() }
             }
-            None => Transfer::None,
+            None => CommandData::None,
         };
         let bytes = self.connection.send_command(sqe, transfer, self.pair.send_slot(slot));
         self.pair.post_send(slot, u32::try_from(bytes).unwrap_or(u32::MAX), None);
@@ -130,7 +130,7 @@ impl Rdma {
 
     /// Where the adapter finds the command's data, or writes them: in their own buffer, or in a
     /// copy. `None`: there is no memory for a copy, or the connection has to end.
-    fn place<B: Buffer>(
+    fn place<B: IoBuffer>(
         &mut self,
         index: u16,
         direction: DataDirection,
@@ -168,15 +168,15 @@ impl Rdma {
     }
 
     /// A response has come, and its command's message was sent.
-    fn finish<B: Buffer>(
+    fn finish<B: IoBuffer>(
         &mut self,
-        over: Over,
+        over: FinishedCommand,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
-        on_finished: &mut impl FnMut(&mut Slots<B>, Finished),
+        on_finished: &mut impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss> {
         self.commands = self.commands.saturating_sub(1);
-        let Over { cqe, .. } = over;
+        let FinishedCommand { cqe, .. } = over;
         let Some(index) = slots.find(cqe.cid()) else {
             return Err(Loss::Protocol("a response to a command that is not outstanding".into()));
         };
@@ -188,13 +188,13 @@ impl Rdma {
     }
 
     /// A command is over: copies its data to their buffer.
-    fn complete<B: Buffer>(
+    fn complete<B: IoBuffer>(
         &mut self,
         index: u16,
         cqe: Cqe,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
-        on_finished: &mut impl FnMut(&mut Slots<B>, Finished),
+        on_finished: &mut impl FnMut(&mut Slots<B>, LinkCompletion),
     ) {
         let length = slots.at(index).expected;
         if let Some(copy) = self.copies.get_mut(usize::from(index)).and_then(Option::take) {
@@ -209,7 +209,7 @@ impl Rdma {
             self.bounce.give(copy);
         }
         // The adapter does not tell how many bytes the controller has moved.
-        on_finished(slots, Finished { index, cqe, transferred: length });
+        on_finished(slots, LinkCompletion { index, cqe, transferred: length });
     }
 
     /// Looks for events of the connection manager and the adapter.
@@ -262,7 +262,7 @@ impl Transport for Rdma {
     }
 
     #[inline]
-    fn submit<B: Buffer>(
+    fn submit<B: IoBuffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -276,7 +276,7 @@ impl Transport for Rdma {
         }
     }
 
-    fn flush<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, _time: &Time) -> Result<(), Loss> {
+    fn flush<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, _time: &Time) -> Result<(), Loss> {
         while let Some(mut waiting) = self.waiting.pop_front() {
             let Waiting { sqe, index, direction } = &mut waiting;
             if !self.post(sqe, *index, *direction, slots, lent) {
@@ -294,7 +294,7 @@ impl Transport for Rdma {
         Ok(())
     }
 
-    fn receive<B: Buffer>(&mut self, _slots: &mut Slots<B>, _lent: &mut AdminData<'_>) -> Result<Received, Loss> {
+    fn receive<B: IoBuffer>(&mut self, _slots: &mut Slots<B>, _lent: &mut AdminData<'_>) -> Result<Received, Loss> {
         match self.pair.poll() {
             Ok(Some(completion)) => {
                 self.next = Some(completion);
@@ -311,29 +311,29 @@ impl Transport for Rdma {
         self.ended.take().map_or(Ok(Received::Nothing), Err)
     }
 
-    fn poll<B: Buffer>(
+    fn poll<B: IoBuffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
-        mut on_finished: impl FnMut(&mut Slots<B>, Finished),
+        mut on_finished: impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss> {
         while let Some(completion) = self.next.take() {
             let over = match completion {
-                Completion::Received { slot, length, invalidated } => {
+                WorkCompletion::Received { slot, length, invalidated } => {
                     let capsule = self.pair.received(slot).get(..length as usize).unwrap_or_default();
                     let over = self.connection.receive(capsule, invalidated);
                     // Posted with the next flush, before the commands that it can be needed for.
                     self.pair.post_receive(slot);
                     over.map_err(|fatal| Loss::Protocol(fatal.to_string().into()))?
                 }
-                Completion::Sent { slot } => self.connection.on_sent(self.sent[slot as usize]),
-                Completion::Done { id } => {
+                WorkCompletion::Sent { slot } => self.connection.on_sent(self.sent[slot as usize]),
+                WorkCompletion::Done { id } => {
                     if let Some((index, cqe)) = self.keys.ended(id) {
                         self.complete(index, cqe, slots, lent, &mut on_finished);
                     }
                     None
                 }
-                Completion::Failed { status, .. } => return Err(self.on_failure(status)),
+                WorkCompletion::Failed { status, .. } => return Err(self.on_failure(status)),
             };
             if let Some(over) = over {
                 self.finish(over, slots, lent, &mut on_finished)?;

@@ -18,14 +18,14 @@ use std::sync::Arc;
 use ebof_nvme::Sqe;
 use ebof_pinned::Pinned;
 use ebof_sockets::Stream;
-use ebof_tcp::host::{Connection, Event, R2t, Transfer};
+use ebof_tcp::host::{CommandData, Connection, Event, R2t};
 use ebof_tcp::{FatalError, FatalStatus, Parameters};
 use rustix::io::Errno;
 
 pub(crate) use connect::connect;
 
-use super::{DataDirection, Finished, Received, Transport};
-use crate::command::data::{AdminData, Buffer};
+use super::{DataDirection, LinkCompletion, Received, Transport};
+use crate::command::data::{AdminData, IoBuffer};
 use crate::command::slots::Slots;
 use crate::command::small_commands::SmallCommands;
 use crate::command::troubles::{Trouble, Troubles};
@@ -130,9 +130,15 @@ impl Tcp {
         self.initialized
     }
 
-    fn submit_in_capsule<B: Buffer>(&mut self, sqe: &mut Sqe, index: u16, slots: &mut Slots<B>, lent: &AdminData<'_>) {
+    fn submit_in_capsule<B: IoBuffer>(
+        &mut self,
+        sqe: &mut Sqe,
+        index: u16,
+        slots: &mut Slots<B>,
+        lent: &AdminData<'_>,
+    ) {
         let payload = slots.data(index, lent).unwrap_or_default();
-        let trailer = self.connection.send_command(sqe, Transfer::InCapsule { payload }, self.out.run());
+        let trailer = self.connection.send_command(sqe, CommandData::InCapsule { payload }, self.out.run());
         if payload.len() <= SendQueue::COPY_MAX {
             self.out.run().extend_from_slice(payload);
         } else {
@@ -150,7 +156,7 @@ impl Tcp {
 
     /// `length` bytes were received directly into the command's buffer. Returns how many were
     /// taken.
-    fn take_direct<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>, length: usize) -> usize {
+    fn take_direct<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>, length: usize) -> usize {
         let (index, offset) = self.incoming;
         let Some(bytes) = slots.data_mut(index, lent).and_then(|room| room.get(offset..offset + length)) else {
             return 0;
@@ -161,7 +167,7 @@ impl Tcp {
     }
 
     /// Moves requested data (R2T) into the send queue, up to its limit.
-    fn queue_requested_data<B: Buffer>(
+    fn queue_requested_data<B: IoBuffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
@@ -212,7 +218,7 @@ impl Tcp {
 
     /// Adds an R2T. Before the list grows, those of commands that ended without their data are
     /// removed.
-    fn add_r2t<B: Buffer>(&mut self, r2t: R2t, slots: &Slots<B>) {
+    fn add_r2t<B: IoBuffer>(&mut self, r2t: R2t, slots: &Slots<B>) {
         if self.r2ts.len() == self.r2ts.capacity() {
             self.r2ts.retain(|r2t| slots.find(r2t.cid).is_some());
         }
@@ -230,7 +236,7 @@ impl Tcp {
     }
 
     /// The first R2T whose data may be sent while at most `limit` bytes are to be under way.
-    fn next_r2t<B: Buffer>(&self, slots: &mut Slots<B>, limit: usize) -> Option<usize> {
+    fn next_r2t<B: IoBuffer>(&self, slots: &mut Slots<B>, limit: usize) -> Option<usize> {
         self.r2ts.iter().position(|r2t| {
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else { return true };
             self.bulk.allows(index, slots.at(index).expected, limit)
@@ -295,7 +301,7 @@ impl Transport for Tcp {
     }
 
     #[inline]
-    fn submit<B: Buffer>(
+    fn submit<B: IoBuffer>(
         &mut self,
         sqe: &mut Sqe,
         index: u16,
@@ -306,9 +312,9 @@ impl Transport for Tcp {
     ) {
         let length = slots.at(index).expected;
         let transfer = match direction {
-            DataDirection::None => Transfer::None,
-            DataDirection::ToHost => Transfer::Read { length },
-            DataDirection::FromHost if length as usize > self.in_capsule => Transfer::Write { length },
+            DataDirection::None => CommandData::None,
+            DataDirection::ToHost => CommandData::Read { length },
+            DataDirection::FromHost if length as usize > self.in_capsule => CommandData::Write { length },
             DataDirection::FromHost => {
                 self.bulk.note_small_command(now_ms);
                 return self.submit_in_capsule(sqe, index, slots, lent);
@@ -321,7 +327,7 @@ impl Transport for Tcp {
         self.out.commit();
     }
 
-    fn flush<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, time: &Time) -> Result<(), Loss> {
+    fn flush<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &AdminData<'_>, time: &Time) -> Result<(), Loss> {
         // Commands leave their slots when they complete, so nothing else bounds the run if the
         // controller completes commands that it does not receive.
         if self.out.run().len() > self.run_max {
@@ -373,7 +379,7 @@ impl Transport for Tcp {
         }
     }
 
-    fn receive<B: Buffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>) -> Result<Received, Loss> {
+    fn receive<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>) -> Result<Received, Loss> {
         let (index, offset) = self.incoming;
         let wanted = self.connection.data_wanted();
         // Everything received before is parsed, so the receive buffer is empty.
@@ -416,11 +422,11 @@ impl Transport for Tcp {
 
     // Inlined into the engine's `receive`, so that completions are passed in registers.
     #[inline(always)]
-    fn poll<B: Buffer>(
+    fn poll<B: IoBuffer>(
         &mut self,
         slots: &mut Slots<B>,
         lent: &mut AdminData<'_>,
-        mut on_finished: impl FnMut(&mut Slots<B>, Finished),
+        mut on_finished: impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss> {
         loop {
             let input = &self.staging[self.start..self.end];
@@ -449,7 +455,7 @@ impl Transport for Tcp {
                 Ok(Some(Event::Completion { cqe, transferred, .. })) => {
                     let Some(index) = slots.find(cqe.cid()) else { continue };
                     self.bulk.completed(index);
-                    on_finished(slots, Finished { index, cqe, transferred });
+                    on_finished(slots, LinkCompletion { index, cqe, transferred });
                 }
                 Ok(Some(Event::Data { cid, offset, length })) => match slots.find(cid) {
                     Some(index) => {

@@ -10,8 +10,8 @@ use ebof_nvme::{QueueId, Status};
 
 use crate::connect::establish;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind};
-use crate::link::Link;
-use crate::shared::{Info, Shared};
+use crate::link::HostLink;
+use crate::shared::{Info, SharedController};
 use crate::wait::Waiter;
 
 /// How often connecting is retried while the target still holds the queue identifier.
@@ -21,7 +21,7 @@ const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
 /// A queue that is being reconnected.
 pub(super) struct Opening {
-    pub(super) sequence: Pin<Box<dyn Future<Output = Result<Link, ConnectError>> + Send>>,
+    pub(super) sequence: Pin<Box<dyn Future<Output = Result<HostLink, ConnectError>> + Send>>,
     pub(super) info: Arc<Info>,
     pub(super) waiter: Waiter,
 }
@@ -29,12 +29,12 @@ pub(super) struct Opening {
 /// Connects a queue. Retries while the target still holds the identifier of a connection that was
 /// just closed.
 pub(super) async fn open(
-    shared: Arc<Shared>,
+    shared: Arc<SharedController>,
     id: QueueId,
     info: Arc<Info>,
     waiter: Waiter,
-) -> Result<Link, ConnectError> {
-    let Shared { options, cancel, .. } = &*shared;
+) -> Result<HostLink, ConnectError> {
+    let SharedController { options, cancel, .. } = &*shared;
     for _ in 0..OPEN_TRIES {
         match establish::io_queue(options, id, &info, &waiter, cancel).await {
             Err(error) if still_held(&error) => waiter.sleep(OPEN_PAUSE, Some(cancel)).await,

@@ -3,7 +3,7 @@
 use ebof_nvme::{Cqe, Sqe};
 
 use super::QueuePair;
-use crate::command::data::{AdminData, Buffer};
+use crate::command::data::{AdminData, IoBuffer};
 use crate::error::{Error, Loss};
 use crate::shared::opened::Binding;
 use crate::wait::{Waiter, run};
@@ -16,7 +16,7 @@ pub(crate) struct Piece {
     pub(crate) length: u32,
 }
 
-impl<B: Buffer> QueuePair<B> {
+impl<B: IoBuffer> QueuePair<B> {
     /// Runs one command with borrowed data and waits for it. Earlier commands stay outstanding;
     /// their completions are kept for `poll`.
     ///

@@ -24,7 +24,7 @@ use zerocopy::IntoBytes as _;
 
 use self::pause::Pauses;
 use self::span::Span;
-use crate::command::data::{Buffer, Completion, Data};
+use crate::command::data::{Completion, Data, IoBuffer};
 use crate::command::retry::Retries;
 use crate::command::troubles::Trouble;
 use crate::controller::Controller;
@@ -78,25 +78,25 @@ impl Controller {
 /// # Ok(())
 /// # }
 /// ```
-pub struct AsyncNamespace<B: Buffer + 'static = Vec<u8>> {
+pub struct AsyncNamespace<B: IoBuffer + 'static = Vec<u8>> {
     queues: Queues<Span<B>>,
     namespace: Namespace,
     pauses: Arc<Pauses>,
 }
 
-impl<B: Buffer + 'static> Clone for AsyncNamespace<B> {
+impl<B: IoBuffer + 'static> Clone for AsyncNamespace<B> {
     fn clone(&self) -> Self {
         Self { queues: self.queues.clone(), namespace: self.namespace.clone(), pauses: Arc::clone(&self.pauses) }
     }
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for AsyncNamespace<B> {
+impl<B: IoBuffer + 'static> std::fmt::Debug for AsyncNamespace<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AsyncNamespace").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
-impl<B: Buffer + 'static> AsyncNamespace<B> {
+impl<B: IoBuffer + 'static> AsyncNamespace<B> {
     /// Identifies the namespace and connects every granted queue that is not in use.
     ///
     /// # Errors
@@ -409,7 +409,7 @@ struct Recovery {
     retries: Retries,
 }
 
-fn into_buffer<B: Buffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
+fn into_buffer<B: IoBuffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
     let buffer = data.into_buffer().and_then(Span::into_buffer);
     buffer.ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
 }

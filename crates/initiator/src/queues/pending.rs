@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use super::Inner;
 use super::shared_queue::SharedQueue;
 use super::submission::{Command, SlotOrTicket};
-use crate::command::data::{Buffer, Completion, Data};
+use crate::command::data::{Completion, Data, IoBuffer};
 use crate::error::Error;
 
 /// A command started by [`super::Queues::submit`]. Any executor can poll it.
 #[must_use = "dropping it gives the command up"]
-pub struct Pending<B: Buffer + 'static> {
+pub struct Pending<B: IoBuffer + 'static> {
     /// Keeps the queues connected.
     _inner: Arc<Inner<B>>,
     queue: Arc<SharedQueue<B>>,
@@ -31,9 +31,9 @@ enum State<B> {
 }
 
 // No field is pinned: the queue pair owns the buffer while the command is outstanding.
-impl<B: Buffer + 'static> Unpin for Pending<B> {}
+impl<B: IoBuffer + 'static> Unpin for Pending<B> {}
 
-impl<B: Buffer + 'static> Pending<B> {
+impl<B: IoBuffer + 'static> Pending<B> {
     pub(super) fn new(inner: Arc<Inner<B>>, queue: Arc<SharedQueue<B>>, command: Command, data: Data<B>) -> Self {
         let state = match queue.ensure_futures_thread() {
             Err(error) => State::Failed(error, data),
@@ -46,7 +46,7 @@ impl<B: Buffer + 'static> Pending<B> {
     }
 }
 
-impl<B: Buffer + 'static> Future for Pending<B> {
+impl<B: IoBuffer + 'static> Future for Pending<B> {
     type Output = Completion<B>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion<B>> {
@@ -91,7 +91,7 @@ impl<B: Buffer + 'static> Future for Pending<B> {
     }
 }
 
-impl<B: Buffer + 'static> Drop for Pending<B> {
+impl<B: IoBuffer + 'static> Drop for Pending<B> {
     fn drop(&mut self) {
         match self.state {
             State::WaitsForSlot(ticket, ..) => self.queue.cancel_ticket(ticket),
@@ -101,7 +101,7 @@ impl<B: Buffer + 'static> Drop for Pending<B> {
     }
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for Pending<B> {
+impl<B: IoBuffer + 'static> std::fmt::Debug for Pending<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = match self.state {
             State::New(..) | State::WaitsForSlot(..) => "waits for a slot",

@@ -11,7 +11,7 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe};
 
 use super::{Pending, Queues};
-use crate::command::data::{Buffer, Completion, Data};
+use crate::command::data::{Completion, Data, IoBuffer};
 use crate::command::retry::Retries;
 use crate::command::troubles::Trouble;
 use crate::controller::namespace::Namespace;
@@ -51,24 +51,24 @@ impl<B> From<IoError<B>> for Error {
 /// A call is one command, of at most [`Namespace::max_transfer_blocks`]. Those that block try again
 /// after a loss of the connection and after a status that says so, as [`Namespace`] does; futures
 /// give such an error to their owner.
-pub struct SharedNamespace<B: Buffer + 'static = Vec<u8>> {
+pub struct SharedNamespace<B: IoBuffer + 'static = Vec<u8>> {
     queues: Queues<B>,
     namespace: Namespace,
 }
 
-impl<B: Buffer + 'static> Clone for SharedNamespace<B> {
+impl<B: IoBuffer + 'static> Clone for SharedNamespace<B> {
     fn clone(&self) -> Self {
         Self { queues: self.queues.clone(), namespace: self.namespace.clone() }
     }
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for SharedNamespace<B> {
+impl<B: IoBuffer + 'static> std::fmt::Debug for SharedNamespace<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedNamespace").field("namespace", &self.namespace).field("queues", &self.queues).finish()
     }
 }
 
-impl<B: Buffer + 'static> SharedNamespace<B> {
+impl<B: IoBuffer + 'static> SharedNamespace<B> {
     pub(super) fn new(queues: Queues<B>, namespace: Namespace) -> Self {
         Self { queues, namespace }
     }
@@ -135,22 +135,24 @@ impl<B: Buffer + 'static> SharedNamespace<B> {
     }
 
     /// As [`SharedNamespace::read`], as a future. Sent at once if there is room.
-    pub fn read_async(&self, lba: u64, buffer: B) -> Transfer<B> {
+    pub fn read_async(&self, lba: u64, buffer: B) -> TransferFuture<B> {
         match self.transfer(nvm::READ, lba, &buffer, false) {
-            Ok(sqe) => {
-                Transfer::new("Read", self.queues.submit_bound(self.namespace.binding(), sqe, Data::ToHost(buffer)))
-            }
-            Err(reason) => Transfer(TransferState::Refused(reason, Some(buffer))),
+            Ok(sqe) => TransferFuture::new(
+                "Read",
+                self.queues.submit_bound(self.namespace.binding(), sqe, Data::ToHost(buffer)),
+            ),
+            Err(reason) => TransferFuture(TransferState::Refused(reason, Some(buffer))),
         }
     }
 
     /// As [`SharedNamespace::write`], as a future. Sent at once if there is room.
-    pub fn write_async(&self, lba: u64, buffer: B, fua: bool) -> Transfer<B> {
+    pub fn write_async(&self, lba: u64, buffer: B, fua: bool) -> TransferFuture<B> {
         match self.transfer(nvm::WRITE, lba, &buffer, fua) {
-            Ok(sqe) => {
-                Transfer::new("Write", self.queues.submit_bound(self.namespace.binding(), sqe, Data::FromHost(buffer)))
-            }
-            Err(reason) => Transfer(TransferState::Refused(reason, Some(buffer))),
+            Ok(sqe) => TransferFuture::new(
+                "Write",
+                self.queues.submit_bound(self.namespace.binding(), sqe, Data::FromHost(buffer)),
+            ),
+            Err(reason) => TransferFuture(TransferState::Refused(reason, Some(buffer))),
         }
     }
 
@@ -235,15 +237,15 @@ fn into_buffer<B>(data: Data<B>) -> Result<B, IoError<B>> {
 /// A read or a write as a future, which gives the buffer back.
 #[must_use = "dropping it gives the command up"]
 #[derive(Debug)]
-pub struct Transfer<B: Buffer + 'static>(TransferState<B>);
+pub struct TransferFuture<B: IoBuffer + 'static>(TransferState<B>);
 
-enum TransferState<B: Buffer + 'static> {
+enum TransferState<B: IoBuffer + 'static> {
     Refused(Error, Option<B>),
     Pending(&'static str, Pending<B>),
     Complete,
 }
 
-impl<B: Buffer + 'static> std::fmt::Debug for TransferState<B> {
+impl<B: IoBuffer + 'static> std::fmt::Debug for TransferState<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Refused(reason, _) => f.debug_tuple("Refused").field(reason).finish(),
@@ -253,16 +255,16 @@ impl<B: Buffer + 'static> std::fmt::Debug for TransferState<B> {
     }
 }
 
-impl<B: Buffer + 'static> Transfer<B> {
+impl<B: IoBuffer + 'static> TransferFuture<B> {
     fn new(command: &'static str, pending: Pending<B>) -> Self {
         Self(TransferState::Pending(command, pending))
     }
 }
 
 // No field is pinned: the buffer is only moved.
-impl<B: Buffer + 'static> Unpin for Transfer<B> {}
+impl<B: IoBuffer + 'static> Unpin for TransferFuture<B> {}
 
-impl<B: Buffer + 'static> Future for Transfer<B> {
+impl<B: IoBuffer + 'static> Future for TransferFuture<B> {
     type Output = Result<B, IoError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::submission::{Check, Command, Owner, SlotOrTicket, Submission, SubmissionState, Wake};
-use crate::command::data::{Buffer, Completion, Data};
+use crate::command::data::{Completion, Data, IoBuffer};
 use crate::error::Error;
 use crate::queue::QueuePair;
 use crate::wait::lock::lock;
@@ -41,7 +41,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 const ERROR_PAUSE: Duration = Duration::from_millis(1);
 
 /// A queue pair and the commands of all threads and futures that use it.
-pub(super) struct SharedQueue<B: Buffer> {
+pub(super) struct SharedQueue<B: IoBuffer> {
     core: Mutex<Core<B>>,
     state: Mutex<SubmissionState<B>>,
     /// How long the leader spins before it sleeps. The leader works on a copy.
@@ -63,7 +63,7 @@ pub(super) struct SharedQueue<B: Buffer> {
 }
 
 /// What the queue pair's lock protects.
-struct Core<B: Buffer> {
+struct Core<B: IoBuffer> {
     queue: QueuePair<B>,
     /// Taken from the submission state, and not in the queue pair yet.
     queued: VecDeque<Submission<B>>,
@@ -81,7 +81,7 @@ enum Polled {
     Failed,
 }
 
-impl<B: Buffer + 'static> SharedQueue<B> {
+impl<B: IoBuffer + 'static> SharedQueue<B> {
     pub(super) fn new(mut queue: QueuePair<B>, polled: bool, spin_us: u64) -> Result<Self, Error> {
         let capacity = u16::try_from(queue.capacity()).unwrap_or(u16::MAX);
         let readiness = queue.as_fd().try_clone_to_owned().map_err(|error| Error::System {
@@ -437,7 +437,7 @@ impl Wakes {
     }
 }
 
-impl<B: Buffer> Core<B> {
+impl<B: IoBuffer> Core<B> {
     /// Takes the completions that were received already. True if there were any.
     fn collect(&mut self) -> bool {
         let before = self.completed.len();
@@ -449,7 +449,7 @@ impl<B: Buffer> Core<B> {
 }
 
 /// What futures use.
-impl<B: Buffer + 'static> SharedQueue<B> {
+impl<B: IoBuffer + 'static> SharedQueue<B> {
     /// Queues a future's command if a slot is free; otherwise gives it back.
     pub(super) fn start(&self, command: Command, data: Data<B>) -> Result<u16, (Command, Data<B>)> {
         let Some(slot) = lock(&self.state).try_acquire() else { return Err((command, data)) };

@@ -24,7 +24,7 @@ use ebof_nvme::opcode::{admin, fabrics, nvm};
 use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
 use ebof_tcp::Digest;
-use ebof_tcp::controller::{Config, Connection, Event};
+use ebof_tcp::controller::{Connection, ConnectionConfig, Event};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub const NQN: &str = "nqn.2014-08.org.example:drive0";
@@ -71,7 +71,7 @@ pub struct Shared {
 }
 
 pub struct State {
-    pub config: Config,
+    pub config: ConnectionConfig,
     pub disk: Vec<u8>,
     pub namespaces: Vec<u32>,
     pub changed: Vec<u32>,
@@ -126,7 +126,7 @@ pub struct State {
 impl Shared {
     pub fn new() -> Arc<Self> {
         let state = State {
-            config: Config {
+            config: ConnectionConfig {
                 in_capsule_bytes: 4096,
                 h2c_data_max: 16 << 10,
                 alignment: 4,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, Peer};
 use ebof_initiator::queues::SharedNamespace;
-use ebof_initiator::{Buffer, Controller, Data, Error, QueueMaps, Queues};
+use ebof_initiator::{Controller, Data, Error, IoBuffer, QueueMaps, Queues};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
@@ -139,7 +139,7 @@ impl AsMut<[u8]> for Counted {
     }
 }
 
-impl Buffer for Counted {}
+impl IoBuffer for Counted {}
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -304,7 +304,7 @@ fn a_status_is_an_error_and_a_transient_one_is_retried() {
 
 #[test]
 fn a_future_may_drop_the_queues_in_its_own_driver() {
-    struct DropsFuture(std::sync::Mutex<Option<ebof_initiator::queues::Transfer<Vec<u8>>>>, mpsc::SyncSender<()>);
+    struct DropsFuture(std::sync::Mutex<Option<ebof_initiator::queues::TransferFuture<Vec<u8>>>>, mpsc::SyncSender<()>);
     impl Wake for DropsFuture {
         fn wake(self: Arc<Self>) {
             drop(self.0.lock().unwrap().take());

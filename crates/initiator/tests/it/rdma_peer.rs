@@ -11,13 +11,13 @@ use std::time::Duration;
 use ebof_initiator::{Options, Transport};
 use ebof_nvme::{Cid, Cqe, Sgl, Sqe};
 use ebof_rdma::capsule::encode_response;
-use ebof_rdma::controller::{Connection, Limits, Location, Work};
+use ebof_rdma::controller::{Connection, Limits, Location, SendEntry};
 use ebof_rdma::private_data::{ConnectReject, RejectStatus};
 use ebof_rdma::{Remote, Segments};
 use ebof_region::Buffer;
 use ebof_verbs::simulated::{self, Network};
 use ebof_verbs::{
-    Attributes, Completion, DeviceAttributes, Event, Handshake, Held, Listener, ListenerEvent, QueuePair, Request,
+    Attributes, DeviceAttributes, Event, Handshake, Held, Listener, ListenerEvent, QueuePair, Request, WorkCompletion,
 };
 
 use crate::peer::{Answer, Executor, Shared, State, options};
@@ -297,9 +297,9 @@ impl Session {
         progress
     }
 
-    fn on_completion(&mut self, completion: Completion) {
+    fn on_completion(&mut self, completion: WorkCompletion) {
         match completion {
-            Completion::Received { slot, length, .. } => {
+            WorkCompletion::Received { slot, length, .. } => {
                 let capsule = self.pair.received(slot)[..length as usize].to_vec();
                 self.pair.post_receive(slot);
                 let command = self.connection.receive(&capsule).unwrap();
@@ -312,13 +312,13 @@ impl Session {
                     Location::Remote(segments) => self.on_remote(command.sqe, segments),
                 }
             }
-            Completion::Sent { slot } => {
+            WorkCompletion::Sent { slot } => {
                 self.connection.on_sent();
                 if let Some(held) = self.sent.remove(&slot).and_then(|tag| self.writing.remove(&tag)) {
                     self.pair.release(held).unwrap();
                 }
             }
-            Completion::Done { id } => {
+            WorkCompletion::Done { id } => {
                 let tag = u32::try_from(id).unwrap();
                 if self.connection.on_read_done(tag).is_some() {
                     let (sqe, held, length) = self.fetching.remove(&tag).unwrap();
@@ -326,7 +326,7 @@ impl Session {
                     self.executor.execute(sqe, &data.as_slice()[..length as usize]);
                 }
             }
-            Completion::Failed { .. } => self.executor.over = true,
+            WorkCompletion::Failed { .. } => self.executor.over = true,
         }
     }
 
@@ -372,15 +372,15 @@ impl Session {
         self.pair.post_send(slot, u32::try_from(bytes.len()).unwrap(), invalidate);
     }
 
-    fn post(&mut self, work: Work) {
+    fn post(&mut self, work: SendEntry) {
         match work {
-            Work::Read { tag, offset, length, remote: from } => {
+            SendEntry::Read { tag, offset, length, remote: from } => {
                 self.pair.post_read(self.fetching[&tag].1, offset, length, remote(from), tag.into());
             }
-            Work::Write { tag, offset, length, remote: to } => {
+            SendEntry::Write { tag, offset, length, remote: to } => {
                 self.pair.post_write(self.writing[&tag], offset, length, remote(to), None);
             }
-            Work::Send { cqe, invalidate, tag } => {
+            SendEntry::Send { cqe, invalidate, tag } => {
                 let slot = self.pair.take_send_slot().unwrap();
                 let bytes = encode_response(&cqe);
                 self.pair.send_slot(slot)[..bytes.len()].copy_from_slice(&bytes);

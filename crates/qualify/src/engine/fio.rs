@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ebof_bench::{Phase, Progress};
+use ebof_bench::{LoadProgress, Phase};
 
 use super::child::{Finish, Generator, Words};
-use super::{EngineError, Load, Outcome, Place, programs};
+use super::{EngineError, Load, LoadResult, Place, programs};
 
 mod command;
 mod live;
@@ -38,7 +38,10 @@ const OVERTIME_MAX: Duration = Duration::from_secs(120);
 /// Nothing was measured: the job does not fit the device, fio or the engine that it needs is not
 /// installed, or it failed at once. If it fails later, the outcome has what was measured until
 /// then, and `errors` and `first_error` of its reports tell of the failure.
-pub fn run(load: &Load<'_>, mut progress: impl FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, EngineError> {
+pub fn run(
+    load: &Load<'_>,
+    mut progress: impl FnMut(&LoadProgress) -> ControlFlow<()>,
+) -> Result<LoadResult, EngineError> {
     run_with(&programs::find_fio()?, load, &mut progress)
 }
 
@@ -46,8 +49,8 @@ pub fn run(load: &Load<'_>, mut progress: impl FnMut(&Progress) -> ControlFlow<(
 fn run_with(
     fio: &Path,
     load: &Load<'_>,
-    progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<Outcome, EngineError> {
+    progress: &mut dyn FnMut(&LoadProgress) -> ControlFlow<()>,
+) -> Result<LoadResult, EngineError> {
     check(fio, load)?;
     let words = command::to_run(load, &engine_library(load)?);
     let cannot = |error: io::Error| EngineError::Run { program: words[0].clone(), error };
@@ -111,9 +114,9 @@ fn clear(directory: &Path) -> io::Result<()> {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate; it is for a display")]
-fn progress_of(load: &Load<'_>, elapsed: Duration, rate: live::Speed, bytes: f64) -> Progress {
+fn progress_of(load: &Load<'_>, elapsed: Duration, rate: live::Speed, bytes: f64) -> LoadProgress {
     let ramp = load.jobs.first().map(|job| job.ramp).unwrap_or_default();
-    Progress {
+    LoadProgress {
         phase: if elapsed < ramp { Phase::Ramp } else { Phase::Measure },
         elapsed,
         total: command::time(load.jobs),
@@ -126,7 +129,7 @@ fn progress_of(load: &Load<'_>, elapsed: Duration, rate: live::Speed, bytes: f64
 }
 
 /// What fio left behind when it had ended.
-fn outcome(load: &Load<'_>, command: Vec<String>, end: Finish, said: &Words) -> Result<Outcome, EngineError> {
+fn outcome(load: &Load<'_>, command: Vec<String>, end: Finish, said: &Words) -> Result<LoadResult, EngineError> {
     let told = message::Told::new(load, &command, end, said);
     let text = match read(&load.directory.join(REPORT)) {
         Ok(text) => text,
@@ -158,7 +161,7 @@ fn outcome(load: &Load<'_>, command: Vec<String>, end: Finish, said: &Words) -> 
     for report in reports.iter_mut().filter(|report| report.errors > 0) {
         report.first_error = Some(told.said());
     }
-    Ok(Outcome { reports, series: series::read(load), command })
+    Ok(LoadResult { reports, series: series::read(load), command })
 }
 
 /// A file's text, if it is not too long.

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ebof_bench::{Job, Phase, Progress, Report};
+use ebof_bench::{Job, LoadProgress, Phase, Report};
 
 use super::child::{Finish, Generator};
-use super::{EngineError, Load, Outcome, Place, count, programs, report_of_rate};
+use super::{EngineError, Load, LoadResult, Place, count, programs, report_of_rate};
 
 /// How the line begins that it prints again and again.
 const STATUS: &str = "iops average ";
@@ -56,15 +56,15 @@ pub fn command(load: &Load<'_>) -> Result<Vec<String>, EngineError> {
 ///
 /// # Errors
 /// It cannot do this, is not installed, or failed.
-pub fn run(load: &Load<'_>, progress: impl FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, EngineError> {
+pub fn run(load: &Load<'_>, progress: impl FnMut(&LoadProgress) -> ControlFlow<()>) -> Result<LoadResult, EngineError> {
     run_with(&programs::find_iscsi_perf()?, load, progress)
 }
 
 fn run_with(
     program: &Path,
     load: &Load<'_>,
-    mut progress: impl FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<Outcome, EngineError> {
+    mut progress: impl FnMut(&LoadProgress) -> ControlFlow<()>,
+) -> Result<LoadResult, EngineError> {
     let words = command(load)?;
     let [job] = load.jobs else { return Err(EngineError::Unsupported("one group of threads".to_owned())) };
     let cannot = |error| EngineError::Run { program: words[0].clone(), error };
@@ -77,7 +77,7 @@ fn run_with(
         elapsed_s = elapsed.as_secs_f64();
         let iops = average(status).unwrap_or(0.0);
         let bytes_per_s = iops * f64::from(job.block_bytes);
-        progress(&Progress {
+        progress(&LoadProgress {
             phase: Phase::Measure,
             elapsed,
             total: Some(total),
@@ -106,7 +106,7 @@ fn run_with(
         report.errors = 1;
         report.first_error = Some(said.lines().last().unwrap_or("it failed").to_owned());
     }
-    Ok(Outcome { reports: vec![report], series: Vec::new(), command: words })
+    Ok(LoadResult { reports: vec![report], series: Vec::new(), command: words })
 }
 
 /// Of `iops average 29405 (114 MB/s)`.
@@ -133,7 +133,7 @@ mod tests {
         Place::Iscsi("iscsi://127.0.0.1:3260/iqn.2014-08.org.example:a/1".to_owned())
     }
 
-    fn run_script(script: &str, told: ControlFlow<()>) -> Result<Outcome, EngineError> {
+    fn run_script(script: &str, told: ControlFlow<()>) -> Result<LoadResult, EngineError> {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("iscsi-perf");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();

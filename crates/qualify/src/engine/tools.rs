@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use ebof_bench::{Job, Mix, Report};
 
-use super::{EngineError, Outcome, report_of_rate};
+use super::{EngineError, LoadResult, report_of_rate};
 use crate::document::Tool;
 
 /// Bytes of what hdparm calls a MB.
@@ -66,7 +66,7 @@ impl Tool {
 ///
 /// # Errors
 /// It is not installed, or failed, or said nothing that can be understood.
-pub fn run(tool: Tool, device: &Path, job: &Job) -> Result<Outcome, EngineError> {
+pub fn run(tool: Tool, device: &Path, job: &Job) -> Result<LoadResult, EngineError> {
     let words = tool.command(device, job.size_bytes.unwrap_or(0));
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(&words[0])
@@ -87,7 +87,7 @@ pub fn run(tool: Tool, device: &Path, job: &Job) -> Result<Outcome, EngineError>
         let todo = "run the command by hand";
         return Err(EngineError::Failed { what: tool.program().to_owned(), tried: words.join(" "), said, todo });
     };
-    Ok(Outcome { reports: vec![report(job, device, bytes, seconds)], series: Vec::new(), command: words })
+    Ok(LoadResult { reports: vec![report(job, device, bytes, seconds)], series: Vec::new(), command: words })
 }
 
 fn report(job: &Job, device: &Path, bytes: f64, seconds: f64) -> Report {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use ebof_bench::{Job, Progress, Report, Source, run_all};
+use ebof_bench::{Job, LoadProgress, Report, Source, run_all};
 
 use super::steps::Step;
 use super::{Observer, now_ms};
@@ -191,11 +191,11 @@ fn source(setting: &Loading<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> 
 }
 
 /// The sum of what several loads do.
-fn together(all: &[Progress]) -> Option<Progress> {
+fn together(all: &[LoadProgress]) -> Option<LoadProgress> {
     let first = *all.first()?;
     let iops: f64 = all.iter().map(|one| one.iops).sum();
     let weighted: f64 = all.iter().filter_map(|one| Some(one.mean_us? * one.iops)).sum();
-    Some(Progress {
+    Some(LoadProgress {
         iops,
         bytes_per_s: all.iter().map(|one| one.bytes_per_s).sum(),
         mean_us: (iops > 0.0).then(|| weighted / iops),
@@ -207,7 +207,7 @@ fn together(all: &[Progress]) -> Option<Progress> {
 
 /// What a thread with another program tells.
 enum Told {
-    Progress(Progress),
+    Progress(LoadProgress),
     Ended(usize, Box<Measured>),
 }
 
@@ -265,7 +265,7 @@ fn run_other(setting: &Loading<'_>, index: usize, stop: &AtomicBool, tell: &Send
         directory: &directory,
         size_bytes: mount.map_or_else(|| size(seen.identity.capacity_bytes, &jobs), |mount| mount.bytes),
     };
-    let progress = |progress: &Progress| {
+    let progress = |progress: &LoadProgress| {
         // Only the first one's progress is shown: one bar for all.
         if index == 0 {
             let _ended = tell.send(Told::Progress(*progress));
@@ -345,7 +345,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    fn note(&mut self, progress: &Progress) {
+    fn note(&mut self, progress: &LoadProgress) {
         let at_s = progress.elapsed.as_secs_f64();
         let point = Point { at_s, iops: progress.iops, bytes_per_s: progress.bytes_per_s, mean_us: progress.mean_us };
         let since = self.last_at_s;
@@ -407,7 +407,7 @@ mod tests {
         for tick in 1..=20_000u32 {
             let iops = f64::from(tick % 100);
             bytes += iops * 4096.0 * 0.25;
-            recorder.note(&Progress {
+            recorder.note(&LoadProgress {
                 phase: Part::Measure,
                 elapsed: Duration::from_millis(u64::from(tick) * 250),
                 total: None,

@@ -42,7 +42,7 @@ impl Observer for Counted {
         self.begun.push((format!("{} {} {}", begun.phase.id, begun.columns, begun.round), begun.expected));
     }
 
-    fn progress(&mut self, _: &Progress) {}
+    fn progress(&mut self, _: &LoadProgress) {}
 
     fn end(&mut self, _: &Phase, _: &Run) {
         self.runs += 1;

@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ebof_bench::{Job, Mix, Progress};
+use ebof_bench::{Job, LoadProgress, Mix};
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_qualify::engine::{EngineError, Load, Outcome, Place, fio, programs};
+use ebof_qualify::engine::{EngineError, Load, LoadResult, Place, fio, programs};
 use ebof_server::{Settings, Target};
 
 const NQN: &str = "nqn.2014-08.org.example:drive0";
@@ -30,7 +30,7 @@ pub(crate) fn paced(rw: Mix) -> Job {
     Job { runtime: Some(Duration::from_millis(1100)), rate_iops: Some(500), threads: 2, ..Job::new(rw) }
 }
 
-pub(crate) fn run(place: &Place, jobs: &[Job], directory: &Path) -> Result<Outcome, EngineError> {
+pub(crate) fn run(place: &Place, jobs: &[Job], directory: &Path) -> Result<LoadResult, EngineError> {
     let load = Load { place, jobs, until_bytes: None, directory, size_bytes: FILE_BYTES };
     fio::run(&load, |_| ControlFlow::Continue(()))
 }
@@ -48,7 +48,7 @@ pub(crate) fn directory() -> tempfile::TempDir {
 }
 
 /// Whether the rate of a paced job was kept, with room for a busy machine.
-pub(crate) fn is_paced(outcome: &Outcome, iops: f64) -> bool {
+pub(crate) fn is_paced(outcome: &LoadResult, iops: f64) -> bool {
     let report = &outcome.reports[0];
     report.errors == 0 && report.total.iops > iops * 0.5 && report.total.iops < iops * 1.2
 }
@@ -115,7 +115,7 @@ fn it_can_be_ended_early() {
     let started = Instant::now();
     let load =
         Load { place: &place, jobs: &jobs, until_bytes: None, directory: directory.path(), size_bytes: FILE_BYTES };
-    let outcome = fio::run(&load, |progress: &Progress| {
+    let outcome = fio::run(&load, |progress: &LoadProgress| {
         assert_eq!(progress.total, Some(Duration::from_secs(100)));
         if progress.iops > 0.0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -207,7 +207,7 @@ fn a_target_that_vanishes_leaves_what_was_measured() {
     let jobs = [Job { runtime: Some(Duration::from_secs(100)), ..paced(Mix::RandRead) }];
     let load =
         Load { place: &place, jobs: &jobs, until_bytes: None, directory: directory.path(), size_bytes: FILE_BYTES };
-    let outcome = fio::run(&load, |progress: &Progress| {
+    let outcome = fio::run(&load, |progress: &LoadProgress| {
         if progress.iops > 0.0 {
             drop(target.take());
         }

@@ -26,7 +26,7 @@ struct Silent;
 
 impl Observer for Silent {
     fn begin(&mut self, _: &Begun<'_>) {}
-    fn progress(&mut self, _: &ebof_bench::Progress) {}
+    fn progress(&mut self, _: &ebof_bench::LoadProgress) {}
     fn end(&mut self, _: &Phase, _: &ebof_qualify::document::Run) {}
     fn is_stopped(&self) -> bool {
         false

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sgl, Sqe, Status};
 use ebof_rdma::Segments;
-use ebof_rdma::controller::{Connection, Limits, Location, Work};
+use ebof_rdma::controller::{Connection, Limits, Location, SendEntry};
 use ebof_rdma::private_data::ConnectRequest;
 use ebof_testkit::rdma::LIMITS;
 use zerocopy::IntoBytes;
@@ -41,7 +41,7 @@ fn large(connection: &mut Connection, tag: u32, is_list: bool) {
 }
 
 /// What is posted in one turn.
-fn turn(connection: &mut Connection) -> Vec<Work> {
+fn turn(connection: &mut Connection) -> Vec<SendEntry> {
     std::iter::from_fn(|| connection.poll_work(256)).collect()
 }
 
@@ -54,11 +54,11 @@ fn a_response_is_posted_in_the_turn_in_which_it_is_ready_whatever_is_to_be_read(
     for done in 0..400 {
         small(&mut connection);
         let works = turn(&mut connection);
-        let reads = works.iter().take_while(|work| matches!(work, Work::Read { .. })).count();
+        let reads = works.iter().take_while(|work| matches!(work, SendEntry::Read { .. })).count();
         assert!(reads <= usize::from(DEPTH), "{reads} READs before a response");
-        assert!(matches!(works[reads..], [Work::Send { .. }]), "{done}: {works:?}");
+        assert!(matches!(works[reads..], [SendEntry::Send { .. }]), "{done}: {works:?}");
         under_way.extend(works.iter().filter_map(|work| match work {
-            Work::Read { tag, .. } => Some(*tag),
+            SendEntry::Read { tag, .. } => Some(*tag),
             _ => None,
         }));
         connection.on_sent();
@@ -80,14 +80,14 @@ fn a_read_that_can_be_posted_is_posted_before_later_responses() {
     while reads < 8 * 16 {
         (0..16).for_each(|_| small(&mut connection));
         let works = turn(&mut connection);
-        let at = works.iter().position(|work| matches!(work, Work::Read { .. }));
+        let at = works.iter().position(|work| matches!(work, SendEntry::Read { .. }));
         assert_eq!(at, Some(0), "after {reads}");
         for work in works {
-            if let Work::Read { tag, .. } = work {
+            if let SendEntry::Read { tag, .. } = work {
                 reads += 1;
                 under_way.push_back(tag);
             } else {
-                assert!(matches!(work, Work::Send { .. }));
+                assert!(matches!(work, SendEntry::Send { .. }));
                 connection.on_sent();
             }
         }

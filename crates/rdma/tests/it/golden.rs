@@ -2,7 +2,7 @@
 //! `testdata`, and decode them. The vectors were written by hand from the specification's tables.
 
 use ebof_nvme::{Cid, ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
-use ebof_rdma::controller::{Connection, Limits, Location, Work};
+use ebof_rdma::controller::{Connection, Limits, Location, SendEntry};
 use ebof_rdma::private_data::{ConnectAccept, ConnectReject, ConnectRequest, RejectStatus};
 use ebof_rdma::{Remote, Segments, capsule, host};
 use ebof_testkit::hex;
@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
 };
 
 fn host() -> host::Connection {
-    host::Connection::new(host::Config { queue: QueueId(3), entries: 128, cntlid: ControllerId(0x1234) })
+    host::Connection::new(host::ConnectionConfig { queue: QueueId(3), entries: 128, cntlid: ControllerId(0x1234) })
 }
 
 fn controller() -> Connection {
@@ -66,7 +66,7 @@ fn reject() {
 fn a_command_with_a_keyed_descriptor_and_its_response() {
     let remote = Remote { address: 0xdcba_9876_5432_1000, key: 0x1122_3344 };
     let mut capsule = [0xff; 64];
-    let transfer = host::Transfer::Keyed { remote, length: 4096, invalidate: true };
+    let transfer = host::CommandData::Keyed { remote, length: 4096, invalidate: true };
     let mut host = host();
     assert_eq!(host.send_command(&mut command(2, 0x1234), transfer, &mut capsule), 64);
     assert_eq!(capsule.as_slice(), golden!("command_read"));
@@ -78,12 +78,12 @@ fn a_command_with_a_keyed_descriptor_and_its_response() {
     assert_eq!(Segments::of(&received.sqe.data_pointer()), Some(segments));
     let cqe = Cqe::new(Cid(0x1234), Status::SUCCESS).with_result(42).with_sqhd(7);
     controller.respond_with_data(9, segments, 4096, &cqe);
-    assert_eq!(controller.poll_work(2), Some(Work::Write { tag: 9, offset: 0, length: 4096, remote }));
-    assert_eq!(controller.poll_work(1), Some(Work::Send { cqe, invalidate: Some(0x1122_3344), tag: Some(9) }));
+    assert_eq!(controller.poll_work(2), Some(SendEntry::Write { tag: 9, offset: 0, length: 4096, remote }));
+    assert_eq!(controller.poll_work(1), Some(SendEntry::Send { cqe, invalidate: Some(0x1122_3344), tag: Some(9) }));
     assert_eq!(capsule::encode_response(&cqe).as_slice(), golden!("response"));
     assert_eq!(host.on_sent(Cid(0x1234)), None);
     let finished = host.receive(&golden!("response"), Some(0x1122_3344));
-    assert_eq!(finished, Ok(Some(host::Finished { cqe, valid_key: None })));
+    assert_eq!(finished, Ok(Some(host::FinishedCommand { cqe, valid_key: None })));
 }
 
 // @test rdma.encoding
@@ -91,7 +91,7 @@ fn a_command_with_a_keyed_descriptor_and_its_response() {
 fn a_command_with_its_data_in_the_capsule() {
     let payload = [1, 2, 3, 4, 5, 6, 7, 8];
     let mut capsule = [0xff; 80];
-    let transfer = host::Transfer::InCapsule { payload: &payload };
+    let transfer = host::CommandData::InCapsule { payload: &payload };
     assert_eq!(host().send_command(&mut command(1, 0x1235), transfer, &mut capsule), 72);
     assert_eq!(capsule[..72], golden!("command_write"));
     let received = controller().receive(&capsule[..72]).unwrap();
@@ -110,8 +110,8 @@ fn a_command_with_a_list_of_descriptors() {
     controller.respond_with_data(9, segments, 4096, &cqe);
     assert_eq!(controller.poll_work(0), None);
     let [first, second] = [Remote { address: 0x1000, key: 1 }, Remote { address: 0x8000, key: 2 }];
-    assert_eq!(controller.poll_work(3), Some(Work::Write { tag: 9, offset: 0, length: 3072, remote: first }));
-    assert_eq!(controller.poll_work(2), Some(Work::Write { tag: 9, offset: 3072, length: 1024, remote: second }));
-    assert_eq!(controller.poll_work(1), Some(Work::Send { cqe, invalidate: Some(2), tag: Some(9) }));
+    assert_eq!(controller.poll_work(3), Some(SendEntry::Write { tag: 9, offset: 0, length: 3072, remote: first }));
+    assert_eq!(controller.poll_work(2), Some(SendEntry::Write { tag: 9, offset: 3072, length: 1024, remote: second }));
+    assert_eq!(controller.poll_work(1), Some(SendEntry::Send { cqe, invalidate: Some(2), tag: Some(9) }));
     assert_eq!(controller.poll_work(9), None);
 }

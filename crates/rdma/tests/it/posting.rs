@@ -2,7 +2,7 @@
 
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sgl, Sqe, Status};
-use ebof_rdma::controller::{Connection, Location, Posting, Work};
+use ebof_rdma::controller::{Connection, Location, Posting, SendEntry};
 use ebof_rdma::private_data::ConnectRequest;
 use ebof_rdma::{Remote, Segments};
 use ebof_testkit::rdma::LIMITS;
@@ -55,9 +55,9 @@ fn a_response_is_not_posted_before_what_waits() {
     assert_eq!(connection.respond_now(Some(list), 512, 9), None, "there are several pieces");
     connection.respond(&Cqe::new(Cid(0), Status::SUCCESS), Some(list));
     assert_eq!(connection.respond_now(None, 0, 9), None, "another one comes first");
-    assert!(matches!(connection.poll_work(9), Some(Work::Send { .. })));
+    assert!(matches!(connection.poll_work(9), Some(SendEntry::Send { .. })));
     assert!(connection.read(1, piece, 512));
     assert_eq!(connection.respond_now(None, 0, 9), None, "an RDMA READ comes first");
-    assert!(matches!(connection.poll_work(9), Some(Work::Read { .. })));
+    assert!(matches!(connection.poll_work(9), Some(SendEntry::Read { .. })));
     assert!(connection.respond_now(None, 0, 9).is_some());
 }

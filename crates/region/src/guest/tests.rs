@@ -13,7 +13,7 @@ fn mapping(pages: u64) -> Arc<SharedMapping> {
 }
 
 fn insert(memory: &mut GuestMemory, address: u64, pages: u64) -> Result<(), GuestMemoryError> {
-    memory.insert(address, pages * PAGE, Access::ALL, Some(mapping(pages)))
+    memory.insert(address, pages * PAGE, MappingAccess::ALL, Some(mapping(pages)))
 }
 
 #[test]
@@ -38,10 +38,10 @@ fn ranges_do_not_overlap_and_are_removed_as_they_were_mapped() {
     assert_eq!((memory.count(), memory.read(2 * PAGE, &mut [0])), (0, Err(GuestFault { address: 2 * PAGE })));
     for (address, length) in [(0, 0), (u64::MAX, 1), (PAGE, u64::MAX)] {
         let range = Err(GuestMemoryError::Range { address });
-        assert_eq!(memory.insert(address, length, Access::ALL, None), range);
+        assert_eq!(memory.insert(address, length, MappingAccess::ALL, None), range);
     }
     assert_eq!(
-        memory.insert(0, 2 * PAGE, Access::ALL, Some(mapping(1))),
+        memory.insert(0, 2 * PAGE, MappingAccess::ALL, Some(mapping(1))),
         Err(GuestMemoryError::Range { address: 0 }),
         "another length than that of the mapping"
     );
@@ -50,12 +50,12 @@ fn ranges_do_not_overlap_and_are_removed_as_they_were_mapped() {
 #[test]
 fn memory_without_a_file_or_for_one_direction_is_a_fault() {
     let mut memory = GuestMemory::new(4);
-    memory.insert(0, PAGE, Access::ALL, None).unwrap();
+    memory.insert(0, PAGE, MappingAccess::ALL, None).unwrap();
     let (file, _) = SharedMapping::create("test", PAGE).unwrap();
-    let read_only = Access { readable: true, writable: false };
+    let read_only = MappingAccess { readable: true, writable: false };
     let mapped = SharedMapping::map(&file, 0, PAGE, read_only).unwrap();
     memory.insert(PAGE, PAGE, read_only, Some(mapped)).unwrap();
-    let write_only = Access { readable: false, writable: true };
+    let write_only = MappingAccess { readable: false, writable: true };
     memory.insert(2 * PAGE, PAGE, write_only, Some(SharedMapping::map(&file, 0, PAGE, write_only).unwrap())).unwrap();
     let fault = |address| Err(GuestFault { address });
     assert_eq!(memory.read(0, &mut [0; 4]), fault(0));

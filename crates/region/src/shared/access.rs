@@ -6,14 +6,14 @@ use thiserror::Error;
 
 /// What may be done with memory that another process shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct MappingAccess {
     /// It may be read.
     pub readable: bool,
     /// It may be written.
     pub writable: bool,
 }
 
-impl Access {
+impl MappingAccess {
     /// Both.
     pub const ALL: Self = Self { readable: true, writable: true };
 }

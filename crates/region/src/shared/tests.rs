@@ -15,21 +15,21 @@ fn memory_file(seals: SealFlags, bytes: u64) -> OwnedFd {
 }
 
 fn refusal(file: impl AsFd, offset: u64, length: u64) -> MapError {
-    SharedMapping::map(file, offset, length, Access::ALL).unwrap_err()
+    SharedMapping::map(file, offset, length, MappingAccess::ALL).unwrap_err()
 }
 
 // @test limits.lost-memory
 #[test]
 fn only_files_that_cannot_become_shorter_are_mapped() {
     let sealed = memory_file(SealFlags::SHRINK, 4 * PAGE);
-    assert_eq!(SharedMapping::map(&sealed, PAGE, 3 * PAGE, Access::ALL).unwrap().length(), 3 * PAGE_BYTES);
+    assert_eq!(SharedMapping::map(&sealed, PAGE, 3 * PAGE, MappingAccess::ALL).unwrap().length(), 3 * PAGE_BYTES);
     for seals in [SealFlags::empty(), SealFlags::GROW | SealFlags::SEAL] {
         let error = refusal(memory_file(seals, PAGE), 0, PAGE);
         assert!(matches!(error, MapError::NotSealed), "{error}");
         assert!(error.to_string().contains("memory-backend-memfd,share=on"), "it tells what to do");
     }
     // What is no memory is never mapped, and its size says nothing.
-    let access = Access { readable: true, writable: false };
+    let access = MappingAccess { readable: true, writable: false };
     for path in ["/dev/zero", "/proc/self/status"] {
         let error = SharedMapping::map_any(File::open(path).unwrap(), 0, PAGE, access, &Arc::default()).unwrap_err();
         assert!(matches!(error, MapError::NotMemory | MapError::System(_)), "{path}: {error}");
@@ -52,7 +52,7 @@ fn ranges_are_whole_pages_within_the_file() {
     // A file that must not be written is not mapped for that.
     let read_only = memory_file(SealFlags::SHRINK | SealFlags::WRITE, PAGE);
     assert!(matches!(refusal(&read_only, 0, PAGE), MapError::System(_)));
-    let access = Access { readable: true, writable: false };
+    let access = MappingAccess { readable: true, writable: false };
     let mapping = SharedMapping::map(&read_only, 0, PAGE, access).unwrap();
     assert_eq!((mapping.read(0, &mut [0; 8]), mapping.access()), (Some(()), access));
     let denied = [mapping.write(0, &[1]), mapping.clear(0, 1), mapping.store(0, 1), mapping.write_tagged(0, &[0; 16])];
@@ -74,7 +74,7 @@ fn huge_pages_may_be_lost_and_are_mapped_in_parts() {
         return;
     };
     rustix::fs::ftruncate(&file, 2 * HUGE).unwrap();
-    let whole = match SharedMapping::map_any(&file, 0, 2 * HUGE, Access::ALL, &Arc::default()) {
+    let whole = match SharedMapping::map_any(&file, 0, 2 * HUGE, MappingAccess::ALL, &Arc::default()) {
         Ok(mapping) => mapping,
         Err(error) => {
             assert!(matches!(error, MapError::System(_)), "{error}");
@@ -84,7 +84,7 @@ fn huge_pages_may_be_lost_and_are_mapped_in_parts() {
     };
     assert!(whole.may_be_lost());
     // As virtual machines have it: a hole of small pages between two ranges.
-    let part = SharedMapping::map_any(&file, HUGE - PAGE, 3 * PAGE, Access::ALL, &Arc::default()).unwrap();
+    let part = SharedMapping::map_any(&file, HUGE - PAGE, 3 * PAGE, MappingAccess::ALL, &Arc::default()).unwrap();
     part.write(PAGE_BYTES - 2, b"huge").unwrap();
     let mut bytes = [0; 4];
     whole.read(usize::try_from(HUGE).unwrap() - 2, &mut bytes).unwrap();
@@ -202,7 +202,7 @@ fn a_mapping_ends_with_its_last_piece() {
 fn accesses_to_memory_that_has_become_shorter_fail() {
     let mut file = File::from(memory_file(SealFlags::empty(), 4 * PAGE));
     let has_failed = Arc::default();
-    let mapping = SharedMapping::map_any(&file, PAGE, 3 * PAGE, Access::ALL, &has_failed).unwrap();
+    let mapping = SharedMapping::map_any(&file, PAGE, 3 * PAGE, MappingAccess::ALL, &has_failed).unwrap();
     assert!(mapping.may_be_lost());
     mapping.write(0, b"hello").unwrap();
     mapping.write_tagged(16, b"0123456789abcdef").unwrap();
@@ -257,8 +257,8 @@ fn whichever_access_is_the_first_one_fails() {
     for (index, access) in accesses.into_iter().enumerate() {
         let file = memory_file(SealFlags::empty(), 2 * PAGE);
         let has_failed = Arc::default();
-        let lost = SharedMapping::map_any(&file, 0, 2 * PAGE, Access::ALL, &has_failed).unwrap();
-        let same = SharedMapping::map_any(&file, 0, PAGE, Access::ALL, &Arc::default()).unwrap();
+        let lost = SharedMapping::map_any(&file, 0, 2 * PAGE, MappingAccess::ALL, &has_failed).unwrap();
+        let same = SharedMapping::map_any(&file, 0, PAGE, MappingAccess::ALL, &Arc::default()).unwrap();
         assert_eq!(access(&lost), Some(()), "{index}");
         rustix::fs::ftruncate(&file, PAGE).unwrap();
         assert_eq!((access(&lost), has_failed.load(Ordering::Relaxed)), (None, true), "{index}");
@@ -275,7 +275,8 @@ fn zeros_in_place_of_what_is_gone_are_never_data() {
     const PAGES: usize = 64;
     for _ in 0..20 {
         let file = memory_file(SealFlags::empty(), PAGES as u64 * PAGE);
-        let mapping = SharedMapping::map_any(&file, 0, PAGES as u64 * PAGE, Access::ALL, &Arc::default()).unwrap();
+        let mapping =
+            SharedMapping::map_any(&file, 0, PAGES as u64 * PAGE, MappingAccess::ALL, &Arc::default()).unwrap();
         mapping.write(0, &[7; PAGES * PAGE_BYTES]).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -296,7 +297,7 @@ fn zeros_in_place_of_what_is_gone_are_never_data() {
 fn pages_that_nobody_has_used_are_not_present() {
     const PAGES: usize = 200;
     let file = memory_file(SealFlags::SHRINK, PAGES as u64 * PAGE);
-    let mapping = SharedMapping::map(&file, 0, PAGES as u64 * PAGE, Access::ALL).unwrap();
+    let mapping = SharedMapping::map(&file, 0, PAGES as u64 * PAGE, MappingAccess::ALL).unwrap();
     assert!(!mapping.is_present(0, 1) && !mapping.is_present(150 * PAGE_BYTES, 1));
     // The other process uses some.
     let used = vec![1; 140 * PAGE_BYTES];

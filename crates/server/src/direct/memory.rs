@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ebof_region::{Access, GuestMemory, GuestMemoryError, MapError, SharedMapping, SharedPiece, Way};
+use ebof_region::{GuestMemory, GuestMemoryError, MapError, MappingAccess, SharedMapping, SharedPiece, Way};
 use ebof_vfio::message::{DMA_MAPS_MAX, DmaMap, DmaUnmap};
 use ebof_vfio::pointer::Piece;
 use ebof_vfio::{Errno, Fault, Memory};
@@ -151,7 +151,7 @@ impl HostMemory {
     pub(crate) fn map(&mut self, map: &DmaMap, file: Option<BorrowedFd<'_>>) -> Result<bool, MemoryError> {
         let DmaMap { address, size, offset, direction } = *map;
         self.guest.check(address, size)?;
-        let access = Access { readable: direction.readable, writable: direction.writable };
+        let access = MappingAccess { readable: direction.readable, writable: direction.writable };
         let mapped = file.map(|file| self.map_file(file, offset, size, access)).transpose()?;
         self.guest.insert(address, size, access, mapped.as_ref().map(|mapped| Arc::clone(&mapped.mapping)))?;
         let may_be_lost = mapped.as_ref().is_some_and(|mapped| mapped.mapping.may_be_lost());
@@ -174,7 +174,13 @@ impl HostMemory {
         self.may_be_lost && self.has_failed.load(Ordering::Relaxed) && self.has_failed.swap(false, Ordering::Relaxed)
     }
 
-    fn map_file(&self, file: BorrowedFd<'_>, offset: u64, size: u64, access: Access) -> Result<Mapped, MemoryError> {
+    fn map_file(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        size: u64,
+        access: MappingAccess,
+    ) -> Result<Mapped, MemoryError> {
         let fits = |bytes| self.mapped_bytes.checked_add(bytes).is_some_and(|sum| sum <= MACHINE_MAX_BYTES);
         if !fits(size) {
             return Err(MemoryError::TooLarge);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Device};
-use ebof_loopback::{Bell, Capsule, Completion, TargetEnd};
+use ebof_loopback::{Bell, Capsule, CompletionMessage, TargetEnd};
 use ebof_nvme::{Cid, Cqe, Sqe};
 
 use super::message_queue::MessageQueue;
@@ -29,7 +29,7 @@ pub(crate) struct Loopback {
     data: Vec<(Cid, Arc<[u8]>)>,
     /// Data that are in their buffers, and not reported yet.
     fetched: VecDeque<Fetched>,
-    completions: Vec<Completion>,
+    completions: Vec<CompletionMessage>,
     unsent_bytes: usize,
 }
 
@@ -65,7 +65,7 @@ impl Loopback {
         self.forget_data(cqe.cid());
         self.unsent_bytes += size_of::<Cqe>() + data.len();
         let cqe = self.queue.as_mut().map_or(*cqe, |queue| queue.complete(cqe));
-        self.completions.push(Completion { cqe, data });
+        self.completions.push(CompletionMessage { cqe, data });
     }
 
     /// Copies the data of a command, which it announced as `fetch.length` bytes.

@@ -9,7 +9,7 @@ use ebof_manage::config;
 use ebof_manage::listen::Transport;
 use ebof_nvme::log::RdmaProvider;
 use ebof_tcp::Digest;
-use ebof_tcp::controller::Config;
+use ebof_tcp::controller::ConnectionConfig;
 use ebof_vfio::registers::QUEUES_MAX;
 
 use crate::direct::Reaper;
@@ -129,8 +129,8 @@ impl PortState {
         of_io_queues.max(ADMIN_IN_CAPSULE_BYTES)
     }
 
-    pub(crate) fn transport_config(&self) -> Config {
-        Config {
+    pub(crate) fn transport_config(&self) -> ConnectionConfig {
+        ConnectionConfig {
             in_capsule_bytes: self.config.in_capsule_data_bytes,
             h2c_data_max: self.config.max_h2c_data_bytes,
             alignment: 4,

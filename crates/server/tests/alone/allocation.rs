@@ -5,7 +5,7 @@ use std::alloc::System;
 use std::ops::RangeInclusive;
 
 use ebof_backend::Buffer as Registered;
-use ebof_initiator::{Buffer, Controller, Data, Options, QueuePair, Transport};
+use ebof_initiator::{Controller, Data, IoBuffer, Options, QueuePair, Transport};
 use ebof_manage::Listen;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -40,7 +40,7 @@ struct Corner {
 }
 
 /// Keeps `depth` commands outstanding until `commands` have completed.
-fn run<B: Buffer>(queue: &mut QueuePair<B>, buffers: &mut Vec<B>, corner: Corner, commands: usize) {
+fn run<B: IoBuffer>(queue: &mut QueuePair<B>, buffers: &mut Vec<B>, corner: Corner, commands: usize) {
     let Corner { nsid, opcode, bytes, .. } = corner;
     let places = (32 << 20) / bytes as u64;
     let mut begun = 0;
@@ -66,7 +66,7 @@ fn run<B: Buffer>(queue: &mut QueuePair<B>, buffers: &mut Vec<B>, corner: Corner
 }
 
 /// Runs rounds until a few did not allocate. Returns the allocations of the rounds.
-fn rounds<B: Buffer>(queue: &mut QueuePair<B>, corner: Corner, buffer: fn(usize) -> B) -> Vec<usize> {
+fn rounds<B: IoBuffer>(queue: &mut QueuePair<B>, corner: Corner, buffer: fn(usize) -> B) -> Vec<usize> {
     let mut buffers: Vec<B> = (0..corner.depth).map(|_| buffer(corner.bytes)).collect();
     let mut counts = Vec::with_capacity(ROUNDS_MAX);
     while counts.len() < ROUNDS_MAX && !are_quiet(&counts) {
@@ -84,7 +84,7 @@ fn are_quiet(counts: &[usize]) -> bool {
 
 /// The corners whose allocations do not end.
 #[expect(clippy::print_stdout, reason = "the test's output")]
-fn loud_corners<B: Buffer>(
+fn loud_corners<B: IoBuffer>(
     queue: &mut QueuePair<B>,
     namespaces: RangeInclusive<u32>,
     buffer: fn(usize) -> B,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ebof_initiator::{AdminData, Controller, Error};
 use ebof_nvme::identify::field::{oacs, oncs};
 use ebof_nvme::io::BlockRange;
-use ebof_nvme::lba_status::{Completion, GetLbaStatus, StatusAction, read_status_list};
+use ebof_nvme::lba_status::{CompletionCondition, GetLbaStatus, StatusAction, read_status_list};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Status};
 use ebof_server::Target;
@@ -52,7 +52,7 @@ fn ranges(
     assert_eq!(cqe.status(), Status::SUCCESS);
     let (header, entries) = read_status_list(&list).unwrap();
     let entries = entries.iter().map(|entry| (entry.dslba.get(), entry.nlb.get())).collect();
-    (entries, header.condition() == Completion::Complete)
+    (entries, header.condition() == CompletionCondition::Complete)
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn doorbells_that_are_mapped_are_looked_at() {
     let area = region.sparse_areas[0];
     assert_eq!((area.offset, area.size), (0x1000, 0x1000));
     let file = region.file_offset.as_ref().unwrap().file();
-    let page = SharedMapping::map(file, 0x1000, 0x1000, ebof_region::Access::ALL).unwrap();
+    let page = SharedMapping::map(file, 0x1000, 0x1000, ebof_region::MappingAccess::ALL).unwrap();
     for life in 0..2 {
         let mut io = guest.create(1, 64);
         assert_eq!(page.load(8).unwrap(), 0);

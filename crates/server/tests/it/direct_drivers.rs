@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ebof_nvme::{Nsid, Sqe, Status};
-use ebof_region::{Access, SharedMapping};
+use ebof_region::{MappingAccess, SharedMapping};
 use ebof_vfio::pci::{PENDING_BITS, VECTOR_TABLE};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -154,7 +154,7 @@ fn a_client_that_announces_nothing_rings_doorbells_in_memory_only() {
     let (info, file) = region_info(&mut client);
     assert_eq!(info[4..8], 0xf_u32.to_le_bytes(), "it can be read, written and mapped, in part");
     assert_eq!((&info[48..56], &info[56..64]), (&0x1000_u64.to_le_bytes()[..], &0x1000_u64.to_le_bytes()[..]));
-    let page = SharedMapping::map(file.expect("the doorbells"), 0x1000, 0x1000, Access::ALL).unwrap();
+    let page = SharedMapping::map(file.expect("the doorbells"), 0x1000, 0x1000, MappingAccess::ALL).unwrap();
     let (memory_file, memory) = SharedMapping::create("host", BYTES).unwrap();
     let mut map = [32_u32, 3].map(u32::to_le_bytes).as_flattened().to_vec();
     map.extend([0, 0, BYTES].map(u64::to_le_bytes).as_flattened());

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebof_loopback::{Attachment, Capsule, Closed, Completion, ConnectError, HostEnd, Port, SubmitError};
+use ebof_loopback::{Attachment, Capsule, Closed, CompletionMessage, ConnectError, HostEnd, Port, SubmitError};
 use ebof_manage::api::{Peer, RefusalReason};
 use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, offset};
@@ -26,7 +26,7 @@ const IDENTIFY: u8 = 0x06;
 struct Queue {
     end: HostEnd,
     rung: Receiver<()>,
-    arrived: VecDeque<Completion>,
+    arrived: VecDeque<CompletionMessage>,
 }
 
 impl Queue {
@@ -52,7 +52,7 @@ impl Queue {
         self.end.submit(Capsule { sqe, data: data.map(Arc::from) }).unwrap();
     }
 
-    fn completion(&mut self) -> Result<Completion, Closed> {
+    fn completion(&mut self) -> Result<CompletionMessage, Closed> {
         loop {
             if let Some(completion) = self.arrived.pop_front() {
                 return Ok(completion);
@@ -64,12 +64,12 @@ impl Queue {
         }
     }
 
-    fn call(&mut self, sqe: Sqe, length: usize, data: Option<Vec<u8>>) -> Completion {
+    fn call(&mut self, sqe: Sqe, length: usize, data: Option<Vec<u8>>) -> CompletionMessage {
         self.send(sqe, 1, length, data);
         self.completion().unwrap()
     }
 
-    fn done(&mut self, sqe: Sqe, length: usize, data: Option<Vec<u8>>) -> Completion {
+    fn done(&mut self, sqe: Sqe, length: usize, data: Option<Vec<u8>>) -> CompletionMessage {
         let completion = self.call(sqe, length, data);
         assert!(completion.cqe.status().is_success(), "{}", completion.cqe.status());
         completion

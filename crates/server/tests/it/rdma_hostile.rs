@@ -12,7 +12,7 @@ use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cqe, Nsid, Sgl, Sqe, Status};
 use ebof_rdma::private_data::{ConnectReject, RejectStatus};
-use ebof_verbs::{Completion, Event, Network, Protocol, Remote};
+use ebof_verbs::{Event, Network, Protocol, Remote, WorkCompletion};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::raw;
@@ -215,9 +215,9 @@ fn is_over(queue: &mut Queue) {
         queue.pair.arm().unwrap();
         while let Some(completion) = queue.pair.poll().unwrap() {
             match completion {
-                Completion::Failed { .. } => return,
+                WorkCompletion::Failed { .. } => return,
                 // With iWARP a write is over when it is sent.
-                Completion::Done { .. } | Completion::Received { .. } | Completion::Sent { .. } => {}
+                WorkCompletion::Done { .. } | WorkCompletion::Received { .. } | WorkCompletion::Sent { .. } => {}
             }
         }
         while let Some(event) = queue.pair.poll_event().unwrap() {
@@ -340,10 +340,10 @@ mod patient {
             queue.pair.arm().unwrap();
             while let Some(completion) = queue.pair.poll().unwrap() {
                 match completion {
-                    Completion::Received { slot, .. } => {
+                    WorkCompletion::Received { slot, .. } => {
                         return Cqe::read_from_bytes(&queue.pair.received(slot)[..16]).unwrap();
                     }
-                    Completion::Sent { .. } => {}
+                    WorkCompletion::Sent { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }

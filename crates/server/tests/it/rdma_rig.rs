@@ -17,7 +17,7 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sgl, Sqe, Status};
 use ebof_rdma::private_data::{ConnectReject, ConnectRequest, RejectStatus};
 use ebof_server::{Environment, RdmaNetwork, Settings, Target};
-use ebof_verbs::{Attributes, Completion, ConnectOptions, Event, Handshake, Network, QueuePair, simulated};
+use ebof_verbs::{Attributes, ConnectOptions, Event, Handshake, Network, QueuePair, WorkCompletion, simulated};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -202,15 +202,15 @@ impl Queue {
         while let Some(completion) = self.pair.poll().unwrap() {
             found = true;
             match completion {
-                Completion::Received { slot, length, invalidated } => {
+                WorkCompletion::Received { slot, length, invalidated } => {
                     assert_eq!(length, 16, "a response capsule");
                     let cqe = Cqe::read_from_bytes(&self.pair.received(slot)[..16]).unwrap();
                     self.responses.push_back(Response { cqe, invalidated });
                     self.pair.post_receive(slot);
                 }
-                Completion::Sent { .. } => {}
-                Completion::Failed { .. } => _ = self.ended.get_or_insert_with(|| format!("{completion:?}")),
-                Completion::Done { .. } => panic!("nothing was read or written"),
+                WorkCompletion::Sent { .. } => {}
+                WorkCompletion::Failed { .. } => _ = self.ended.get_or_insert_with(|| format!("{completion:?}")),
+                WorkCompletion::Done { .. } => panic!("nothing was read or written"),
             }
         }
         if self.ended.is_none() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ebof_backend::{Device, Io, IoFactory, Memory, OpenError, Source, Spec};
 use ebof_clock::Clock;
-use ebof_loopback::{Capsule, Completion, HostEnd};
+use ebof_loopback::{Capsule, CompletionMessage, HostEnd};
 use ebof_manage::Config;
 use ebof_manage::config::{Attach, ManagedDrive, Subsystem};
 use ebof_nvme::connect::Property;
@@ -241,7 +241,7 @@ impl Host {
         mut sqe: Sqe,
         length: u32,
         data: Option<&[u8]>,
-    ) -> Completion {
+    ) -> CompletionMessage {
         sqe.cid = 9.into();
         if length > 0 {
             sqe.dptr = SglDescriptor::encode(Sgl::Transport { length });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ebof_backend::{Device, Geometry, Io, Memory, Remote, Request, Submitted};
 use ebof_clock::Clock;
-use ebof_loopback::{Capsule, Completion};
+use ebof_loopback::{Capsule, CompletionMessage};
 use ebof_manage::Config;
 use ebof_manage::api::Target;
 use ebof_nvme::connect::Property;
@@ -99,7 +99,7 @@ fn half(opcode: u8, fuse: u8) -> Sqe {
 
 /// All completions that have come: identifiers and statuses.
 fn arrived(host: &mut Host) -> Vec<(u16, Status)> {
-    let next = || host.0.poll().unwrap().map(|Completion { cqe, .. }| (cqe.cid().0, cqe.status()));
+    let next = || host.0.poll().unwrap().map(|CompletionMessage { cqe, .. }| (cqe.cid().0, cqe.status()));
     std::iter::from_fn(next).collect()
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_clock::Clock;
-use ebof_loopback::{Capsule, Completion, HostEnd};
+use ebof_loopback::{Capsule, CompletionMessage, HostEnd};
 use ebof_medium::Stepper;
 use ebof_nvme::connect::Property;
 use ebof_nvme::feature::Fid;
@@ -56,7 +56,7 @@ impl Queue {
         self.0.submit(Capsule { sqe, data: data.map(Arc::from) }).unwrap();
     }
 
-    fn answer(&mut self) -> Option<Completion> {
+    fn answer(&mut self) -> Option<CompletionMessage> {
         self.0.poll().unwrap()
     }
 
@@ -113,7 +113,7 @@ impl Rig {
         (queue, connected.cqe.dw0.get() as u16)
     }
 
-    fn call(&mut self, queue: &mut Queue, sqe: Sqe, length: usize, data: Option<&[u8]>) -> Completion {
+    fn call(&mut self, queue: &mut Queue, sqe: Sqe, length: usize, data: Option<&[u8]>) -> CompletionMessage {
         queue.send(9, sqe, length, data);
         self.settle();
         done(queue.answer())
@@ -150,7 +150,7 @@ impl Rig {
     }
 }
 
-fn done(completion: Option<Completion>) -> Completion {
+fn done(completion: Option<CompletionMessage>) -> CompletionMessage {
     let completion = completion.expect("an answer");
     assert!(completion.cqe.status().is_success(), "{}", completion.cqe.status());
     completion

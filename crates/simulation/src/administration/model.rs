@@ -57,7 +57,7 @@ pub(super) enum Edit {
 
 /// How a request may end.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct AllowedStatuses {
     /// It may be refused with these, and with nothing else.
     pub(super) refusals: Vec<Status>,
     /// It must be refused.
@@ -79,7 +79,7 @@ pub(super) struct Limits {
 /// The limit counts NQNs as they are stored: so many bytes more than the documents say, at most.
 const AROUND_NAME: usize = 3;
 
-impl Verdict {
+impl AllowedStatuses {
     fn refuse(&mut self, when: bool, status: Status) {
         if when {
             self.refusals.push(status);
@@ -89,9 +89,9 @@ impl Verdict {
 }
 
 impl Limits {
-    pub(super) fn verdict(&self, namespaces: &Namespaces, request: &Request) -> Verdict {
+    pub(super) fn verdict(&self, namespaces: &Namespaces, request: &Request) -> AllowedStatuses {
         let Request { by, nsid, edit } = request;
-        let mut verdict = Verdict::default();
+        let mut verdict = AllowedStatuses::default();
         if let Edit::Create { .. } = edit {
             let is_full = (namespaces.len() as u64 + 1) * EXTENT > self.capacity_bytes && !self.overcommit;
             verdict.refuse(is_full, Status::NAMESPACE_INSUFFICIENT_CAPACITY);
@@ -129,7 +129,7 @@ impl Limits {
         verdict
     }
 
-    fn check_attachments(&self, namespaces: &Namespaces, more: &BTreeSet<usize>, verdict: &mut Verdict) {
+    fn check_attachments(&self, namespaces: &Namespaces, more: &BTreeSet<usize>, verdict: &mut AllowedStatuses) {
         let attached = namespaces.values().flat_map(|namespace| &namespace.hosts).chain(more);
         let (mut bytes, mut count) = (0, 0);
         attached.for_each(|&host| (bytes, count) = (bytes + self.names[host], count + 1));

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::rig::{EXTENT, Life as _, Rig, System};
 use crate::story::Failure;
 use crate::target_life::{Life, SUBSYSTEM, Setting};
-use crate::wire::{Outcome, Wire};
+use crate::wire::{CompletedCommand, Wire};
 
 /// Bytes of the largest drive: more extents than it takes namespaces by default.
 const CAPACITY: u64 = 140 * EXTENT;
@@ -49,7 +49,7 @@ pub(super) struct World {
     informed: BTreeSet<usize>,
     /// The command under way, the host that has sent it, and its answer.
     asked: Option<(Op, usize)>,
-    answer: Option<Outcome>,
+    answer: Option<CompletedCommand>,
     /// A power cut (with its loss) or a kill (`None`) that is about to come.
     ends: Option<Option<Loss>>,
 }

@@ -19,7 +19,7 @@ use crate::fabric::TARGET;
 use crate::random::Random;
 use crate::reach::Reach;
 use crate::story::{Failure, fail, trace};
-use crate::wire::{Command, Outcome, Way};
+use crate::wire::{Command, CompletedCommand, RdmaRoute};
 
 /// Virtual time after which connecting and disconnecting are over.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ impl InitiatorHost {
         match random.weighted(&[(4, 0), (3, 1), (3, 2)]) {
             0 => options.transport = Transport::Streams(reach.dialer()),
             1 => {
-                let Way { fabric, from } = reach.way();
+                let RdmaRoute { fabric, from } = reach.way();
                 options.transport = Transport::QueuePairs(fabric.network());
                 (options.traddr, options.trsvcid) = (TARGET.ip().to_string(), TARGET.port());
                 options.host_traddr = Some(from.to_string());
@@ -307,7 +307,7 @@ impl InitiatorHost {
                         }
                         let data = completion.data.into_buffer().unwrap_or_default();
                         match completion.result {
-                            Ok(cqe) => events.push(Event::Ended(op, Outcome { cqe, data })),
+                            Ok(cqe) => events.push(Event::Ended(op, CompletedCommand { cqe, data })),
                             Err(error) => lost.push((op, error)),
                         }
                     }
@@ -322,7 +322,7 @@ impl InitiatorHost {
             None => true,
             Some(Ok((cqe, data))) => {
                 let data = data.into_buffer().unwrap_or_default();
-                events.push(Event::Ended(op, Outcome { cqe, data }));
+                events.push(Event::Ended(op, CompletedCommand { cqe, data }));
                 false
             }
             Some(Err(error)) => {
@@ -415,7 +415,7 @@ impl Up {
 }
 
 impl Call {
-    fn step(&mut self, namespaces: &mut BTreeMap<u32, Namespace>) -> Option<Result<Outcome, Error>> {
+    fn step(&mut self, namespaces: &mut BTreeMap<u32, Namespace>) -> Option<Result<CompletedCommand, Error>> {
         let (data, done) = match self {
             Self::Open(nsid, sequence) => match sequence.step()? {
                 Ok(namespace) => {
@@ -433,7 +433,7 @@ impl Call {
             Err(Error::Status { status, .. }) => status,
             Err(error) => return Some(Err(error)),
         };
-        Some(Ok(Outcome { cqe: Cqe::new(Cid(0), status), data }))
+        Some(Ok(CompletedCommand { cqe: Cqe::new(Cid(0), status), data }))
     }
 }
 

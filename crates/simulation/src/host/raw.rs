@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::Event;
 use crate::story::{Failure, fail};
-use crate::wire::{Command, Lost, Outcome, Wire};
+use crate::wire::{Command, CompletedCommand, Lost, Wire};
 
 /// How long a host waits for what has to come to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -330,7 +330,13 @@ impl RawHost {
         Command { sqe, data: Some(data.as_bytes().into()), read_bytes: 0 }
     }
 
-    fn ended(&mut self, at: usize, ended: Outcome, now: Instant, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn ended(
+        &mut self,
+        at: usize,
+        ended: CompletedCommand,
+        now: Instant,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
         let Some(queue) = self.queues.get_mut(at) else { return Ok(()) };
         let cid = ended.cqe.cid().0;
         let Some((purpose, _)) = queue.under_way.remove(&cid) else {

@@ -25,7 +25,7 @@ use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
 use crate::stream::{self, Carriage};
 use crate::target_life::{Life, SUBSYSTEM, Setting};
-use crate::wire::{Command, Outcome, Way, Wire};
+use crate::wire::{Command, CompletedCommand, RdmaRoute, Wire};
 
 /// Bytes of a drive: sixteen extents.
 const CAPACITY: u64 = 4 << 20;
@@ -196,7 +196,7 @@ impl World {
             let id = [u8::try_from(number + 1).unwrap_or(u8::MAX); 16];
             // One at least can use every format: the initiator leaves those with metadata alone.
             hosts.push(if number > 0 && random.percent(60) {
-                let way = Way { fabric: fabric.clone(), from: Fabric::address(number) };
+                let way = RdmaRoute { fabric: fabric.clone(), from: Fabric::address(number) };
                 let reach = Reach::new(&clock, carriage, way, random.number());
                 Host::Initiator(Box::new(InitiatorHost::new(name, id, subsystem.clone(), reach, &clock, random)))
             } else {
@@ -325,7 +325,7 @@ impl World {
             }
         }
         let is_over_rdma = &mut self.over_rdma[host];
-        let way = Way { fabric: self.fabric.clone(), from: Fabric::address(host) };
+        let way = RdmaRoute { fabric: self.fabric.clone(), from: Fabric::address(host) };
         let mut connect = |queue: u16, entries: usize| -> Option<Wire> {
             let life = life.as_mut()?;
             // The queues of a controller are connected through one port: RDMA has its own.
@@ -456,7 +456,7 @@ impl World {
         self.rig.disk.writes_under_way(|word| space.blocks.serial_in(word)).intersection(serials).copied().collect()
     }
 
-    fn ended(&mut self, op: Op, ended: &Outcome) -> Result<(), Failure> {
+    fn ended(&mut self, op: Op, ended: &CompletedCommand) -> Result<(), Failure> {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let status = ended.cqe.status();
         self.forget_repeatable(op, &flight);

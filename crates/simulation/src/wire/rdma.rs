@@ -8,12 +8,12 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, QueueId, Sgl, Sqe};
 use ebof_rdma::Remote;
 use ebof_rdma::capsule::COMMAND_BYTES;
-use ebof_rdma::host::{Config, Connection, Finished, Transfer};
+use ebof_rdma::host::{CommandData, Connection, ConnectionConfig, FinishedCommand};
 use ebof_region::Buffer;
-use ebof_verbs::{Attributes, Completion, Connecting, Event, Handshake, QueuePair};
+use ebof_verbs::{Attributes, Connecting, Event, Handshake, QueuePair, WorkCompletion};
 use zerocopy::IntoBytes as _;
 
-use super::{Command, Lost, Outcome};
+use super::{Command, CompletedCommand, Lost};
 use crate::random::Random;
 
 /// The most data in a capsule.
@@ -24,7 +24,7 @@ const LIST_MAX: u64 = 4;
 /// An NVMe/RDMA connection over a simulated network.
 #[derive(Debug)]
 pub struct RdmaWire {
-    way: Way,
+    stage: ConnectionStage,
     core: Connection,
     random: Random,
     entries: usize,
@@ -46,7 +46,7 @@ pub struct RdmaWire {
 }
 
 #[derive(Debug)]
-enum Way {
+enum ConnectionStage {
     Resolving(Connecting),
     Open(QueuePair),
     Gone,
@@ -56,9 +56,9 @@ impl RdmaWire {
     pub(super) fn new(connecting: Connecting, queue: u16, entries: usize, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let queue_entries = u16::try_from(entries).unwrap_or(u16::MAX);
-        let config = Config { queue: QueueId(queue), entries: queue_entries, cntlid: ControllerId(0xffff) };
+        let config = ConnectionConfig { queue: QueueId(queue), entries: queue_entries, cntlid: ControllerId(0xffff) };
         Self {
-            way: Way::Resolving(connecting),
+            stage: ConnectionStage::Resolving(connecting),
             core: Connection::new(config),
             entries,
             is_ready: false,
@@ -85,13 +85,13 @@ impl RdmaWire {
 
     pub(super) fn submit(&mut self, command: Command) -> Result<(), Lost> {
         let Command { mut sqe, data, read_bytes } = command;
-        let Way::Open(pair) = &mut self.way else { return Err(Lost::Closed) };
+        let ConnectionStage::Open(pair) = &mut self.stage else { return Err(Lost::Closed) };
         let Some(slot) = pair.take_send_slot() else { return Err(Lost::Closed) };
         let cid = sqe.cid();
         let bytes = if let Some(data) = data.as_ref().filter(|data| data.len() <= self.in_capsule_bytes) {
-            self.core.send_command(&mut sqe, Transfer::InCapsule { payload: data }, pair.send_slot(slot))
+            self.core.send_command(&mut sqe, CommandData::InCapsule { payload: data }, pair.send_slot(slot))
         } else if data.is_none() && read_bytes == 0 {
-            self.core.send_command(&mut sqe, Transfer::None, pair.send_slot(slot))
+            self.core.send_command(&mut sqe, CommandData::None, pair.send_slot(slot))
         } else {
             let read = usize::try_from(read_bytes).unwrap_or_default();
             let mut buffer = Buffer::zeroed(data.as_ref().map_or(read, |data| data.len()).max(1));
@@ -102,7 +102,7 @@ impl RdmaWire {
             let key = pair.remote_key(buffer.region()).map_err(|error| Lost::Wrong(error.to_string()))?;
             let remote = Remote { address: buffer.region().address().addr() as u64, key };
             let invalidate = self.invalidates && length > 0 && self.random.percent(50);
-            let keyed = Transfer::Keyed { remote, length, invalidate };
+            let keyed = CommandData::Keyed { remote, length, invalidate };
             let bytes = self.core.send_command(&mut sqe, keyed, pair.send_slot(slot));
             self.memory.insert(cid.0, (buffer, read));
             if length > 1 && self.random.percent(30) {
@@ -117,38 +117,38 @@ impl RdmaWire {
         Ok(())
     }
 
-    pub(super) fn poll(&mut self) -> Result<Vec<Outcome>, Lost> {
+    pub(super) fn poll(&mut self) -> Result<Vec<CompletedCommand>, Lost> {
         if self.is_over {
             return Err(Lost::Closed);
         }
         let mut ended = Vec::new();
         self.open();
-        if matches!(self.way, Way::Gone) {
+        if matches!(self.stage, ConnectionStage::Gone) {
             self.is_over = true;
         }
-        while let Way::Open(pair) = &mut self.way
+        while let ConnectionStage::Open(pair) = &mut self.stage
             && !self.is_over
             && let Some(completion) = pair.poll().map_err(|error| Lost::Wrong(error.to_string()))?
         {
             let finished = match completion {
-                Completion::Received { slot, length, invalidated } => {
+                WorkCompletion::Received { slot, length, invalidated } => {
                     let length = usize::try_from(length).unwrap_or_default();
                     let capsule = pair.received(slot).get(..length).unwrap_or_default();
                     let finished = self.core.receive(capsule, invalidated);
                     self.receives.push(slot);
                     finished.map_err(|error| Lost::Wrong(error.to_string()))?
                 }
-                Completion::Sent { slot } => self.sent.remove(&slot).and_then(|cid| self.core.on_sent(cid)),
-                Completion::Done { .. } => None,
-                Completion::Failed { .. } => {
+                WorkCompletion::Sent { slot } => self.sent.remove(&slot).and_then(|cid| self.core.on_sent(cid)),
+                WorkCompletion::Done { .. } => None,
+                WorkCompletion::Failed { .. } => {
                     self.is_over = true;
                     None
                 }
             };
-            if let Some(Finished { cqe, .. }) = finished {
+            if let Some(FinishedCommand { cqe, .. }) = finished {
                 let data = self.memory.remove(&cqe.cid().0);
                 let data = data.map(|(buffer, read)| buffer.as_slice()[..read].to_vec()).unwrap_or_default();
-                ended.push(Outcome { cqe, data });
+                ended.push(CompletedCommand { cqe, data });
             }
         }
         self.take_events()?;
@@ -158,13 +158,15 @@ impl RdmaWire {
 
     /// Asks the target when it is found.
     fn open(&mut self) {
-        let Way::Resolving(connecting) = &mut self.way else { return };
+        let ConnectionStage::Resolving(connecting) = &mut self.stage else { return };
         match connecting.poll() {
             Ok(false) => return,
             Ok(true) => {}
-            Err(_) => return self.way = Way::Gone,
+            Err(_) => return self.stage = ConnectionStage::Gone,
         }
-        let Way::Resolving(connecting) = std::mem::replace(&mut self.way, Way::Gone) else { return };
+        let ConnectionStage::Resolving(connecting) = std::mem::replace(&mut self.stage, ConnectionStage::Gone) else {
+            return;
+        };
         if let Some(device) = connecting.device() {
             self.invalidates = device.region_invalidation;
             self.reads = self.reads.min(device.responder_resources);
@@ -185,12 +187,12 @@ impl RdmaWire {
             rnr_retry_count: 7,
         };
         if pair.connect(&handshake).is_ok() {
-            self.way = Way::Open(pair);
+            self.stage = ConnectionStage::Open(pair);
         }
     }
 
     fn take_events(&mut self) -> Result<(), Lost> {
-        let Way::Open(pair) = &mut self.way else { return Ok(()) };
+        let ConnectionStage::Open(pair) = &mut self.stage else { return Ok(()) };
         while let Some(event) = pair.poll_event().map_err(|error| Lost::Wrong(error.to_string()))? {
             match event {
                 Event::Established { private_data, .. } => {
@@ -214,7 +216,7 @@ impl RdmaWire {
 
     /// Posts what there is to post; some receives later.
     fn post(&mut self) {
-        let Way::Open(pair) = &mut self.way else { return };
+        let ConnectionStage::Open(pair) = &mut self.stage else { return };
         for slot in std::mem::take(&mut self.receives) {
             if self.random.percent(20) {
                 self.receives.push(slot);

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use ebof_nvme::Cid;
 
 use crate::pdu::{H2cData, Layout, PduType, R2t};
-use crate::receive::Fault;
+use crate::receive::Violation;
 
 /// All transfers of a connection.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ enum State {
 
 /// What to do with the data of an H2CData PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum DataUse {
     Wanted,
     Drop,
 }
@@ -177,40 +177,40 @@ impl Transfers {
         data: u32,
         last: bool,
         data_max: u32,
-    ) -> Result<(u16, Verdict), Fault> {
+    ) -> Result<(u16, DataUse), Violation> {
         let ttag = pdu.ttag.get();
         let slot = ttag & low_bits(self.slot_bits);
         let Some(transfer) = self.slots.get(usize::from(slot)).filter(|transfer| transfer.awaits_data()) else {
-            return Err(Fault::field(H2cData::TTAG, "no R2T with this transfer tag is outstanding"));
+            return Err(Violation::field(H2cData::TTAG, "no R2T with this transfer tag is outstanding"));
         };
         if pdu.cccid.get() != transfer.cid.0 {
-            return Err(Fault::field(H2cData::CCCID, "the transfer tag belongs to another command"));
+            return Err(Violation::field(H2cData::CCCID, "the transfer tag belongs to another command"));
         }
         let (start, end) = transfer.current_window();
         if ttag != transfer.tag(start, slot, self.slot_bits) {
             return Err(match transfer.outstanding_tags(slot, self.slot_bits).any(|tag| tag == ttag) {
-                true => Fault::sequence("R2Ts are not answered in their order"),
-                false => Fault::field(H2cData::TTAG, "no R2T with this transfer tag is outstanding"),
+                true => Violation::sequence("R2Ts are not answered in their order"),
+                false => Violation::field(H2cData::TTAG, "no R2T with this transfer tag is outstanding"),
             });
         }
         let offset = pdu.datao.get();
         let length = pdu.datal.get();
         if length != data || length == 0 {
-            return Err(Fault::field(H2cData::DATAL, "DATAL is not the length of the PDU's data"));
+            return Err(Violation::field(H2cData::DATAL, "DATAL is not the length of the PDU's data"));
         }
         if length > data_max {
-            return Err(Fault::limit("more data in an H2CData PDU than MAXH2CDATA"));
+            return Err(Violation::limit("more data in an H2CData PDU than MAXH2CDATA"));
         }
         let Some(data_end) = offset.checked_add(length).filter(|&data_end| offset >= start && data_end <= end) else {
-            return Err(Fault::range("the data are outside of what the R2T asked for"));
+            return Err(Violation::range("the data are outside of what the R2T asked for"));
         };
         if offset != transfer.received {
-            return Err(Fault::sequence("the data do not begin where the previous PDU's ended"));
+            return Err(Violation::sequence("the data do not begin where the previous PDU's ended"));
         }
         if last != (data_end == end) {
-            return Err(Fault::sequence("LAST is not on the last PDU of its R2T, or on an earlier one"));
+            return Err(Violation::sequence("LAST is not on the last PDU of its R2T, or on an earlier one"));
         }
-        let verdict = if transfer.state == State::Active { Verdict::Wanted } else { Verdict::Drop };
+        let verdict = if transfer.state == State::Active { DataUse::Wanted } else { DataUse::Drop };
         self.receiving = Some(slot);
         Ok((slot, verdict))
     }

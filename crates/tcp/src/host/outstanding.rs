@@ -33,11 +33,11 @@ impl Command {
 
 /// All outstanding commands, at the place that the low bits of their CID name.
 #[derive(Debug)]
-pub(super) struct Outstanding {
+pub(super) struct OutstandingCommands {
     places: Vec<Option<Command>>,
 }
 
-impl Outstanding {
+impl OutstandingCommands {
     pub(super) fn new(entries: usize) -> Self {
         Self { places: vec![None; entries.clamp(1, 1 << u16::BITS).next_power_of_two()] }
     }

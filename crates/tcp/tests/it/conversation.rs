@@ -10,7 +10,7 @@ use ebof_testkit::tcp::{Cut, Done, Host, Target, command, controller_config, exc
 const DISK: usize = 1 << 20;
 
 /// Both ends, initialized; the target's disk is random.
-fn connected(host: host::Config, controller: controller::Config, cut: &mut Cut) -> (Host, Target) {
+fn connected(host: host::ConnectionConfig, controller: controller::ConnectionConfig, cut: &mut Cut) -> (Host, Target) {
     let mut host = Host::new(host);
     let mut target = Target::new(controller, DISK);
     target.disk = Random::new(1).bytes(DISK);
@@ -63,9 +63,9 @@ fn digests_alignments_and_r2t_limits_combine() {
         let wanted = |bit: u32| if bits >> bit & 1 == 1 { Digest::Required } else { Digest::Allowed };
         for alignment in [4, 8, 16, 64, 100, 128] {
             let r2t_max = if bits & 4 == 0 { 1 } else { 4 };
-            let host = host::Config { alignment, header_digest: wanted(0), data_digest: wanted(1), r2t_max };
+            let host = host::ConnectionConfig { alignment, header_digest: wanted(0), data_digest: wanted(1), r2t_max };
             let pieces = if bits & 8 == 0 { 131_072 } else { 4096 };
-            let controller = controller::Config {
+            let controller = controller::ConnectionConfig {
                 alignment: 64,
                 h2c_data_max: pieces,
                 r2t_bytes: 8192,
@@ -90,9 +90,13 @@ fn digests_alignments_and_r2t_limits_combine() {
 // @test wire.split-stream
 #[test]
 fn the_stream_may_be_split_at_every_byte() {
-    let config =
-        host::Config { alignment: 16, header_digest: Digest::Required, data_digest: Digest::Required, r2t_max: 3 };
-    let controller = controller::Config { r2t_bytes: 4096, alignment: 8, ..controller_config() };
+    let config = host::ConnectionConfig {
+        alignment: 16,
+        header_digest: Digest::Required,
+        data_digest: Digest::Required,
+        r2t_max: 3,
+    };
+    let controller = controller::ConnectionConfig { r2t_bytes: 4096, alignment: 8, ..controller_config() };
     for bytes in [1, 2, 3, 5, 7, 8, 9, 23, 24, 25, 31, 71, 72, 73, 76, 127, 128, 129] {
         let mut cut = Cut::Every(bytes);
         let (mut host, mut target) = connected(config, controller, &mut cut);
@@ -103,7 +107,8 @@ fn the_stream_may_be_split_at_every_byte() {
 // @test wire.split-stream
 #[test]
 fn one_split_at_any_position_changes_nothing() {
-    let config = host::Config { header_digest: Digest::Required, data_digest: Digest::Required, ..host_config() };
+    let config =
+        host::ConnectionConfig { header_digest: Digest::Required, data_digest: Digest::Required, ..host_config() };
     let (mut host, _) = connected(config, controller_config(), &mut Cut::Never);
     host.write(1, 0, vec![7; 300], true);
     host.flush(2);
@@ -116,7 +121,7 @@ fn one_split_at_any_position_changes_nothing() {
 }
 
 /// The response of a new target to these reads after initialization.
-fn answer(config: host::Config, reads: &[&[u8]]) -> Vec<u8> {
+fn answer(config: host::ConnectionConfig, reads: &[&[u8]]) -> Vec<u8> {
     let (_, mut target) = connected(config, controller_config(), &mut Cut::Never);
     for read in reads {
         target.receive(read).expect("legal bytes");
@@ -126,7 +131,7 @@ fn answer(config: host::Config, reads: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn a_successful_read_may_end_without_a_response() {
-    let controller = controller::Config { c2h_success: true, ..controller_config() };
+    let controller = controller::ConnectionConfig { c2h_success: true, ..controller_config() };
     let (mut host, mut target) = connected(host_config(), controller, &mut Cut::Never);
     let success = Cqe::new(Cid(1), Status::SUCCESS);
     assert!(!target.connection.success_allowed(&success), "the host may need SQHD");
@@ -145,8 +150,8 @@ fn a_successful_read_may_end_without_a_response() {
 #[test]
 fn several_r2ts_are_outstanding_only_if_offered() {
     for (offered, expected) in [(1, 1), (2, 2), (3, 3), (16, 10), (u32::MAX, 10)] {
-        let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
-        let config = host::Config { r2t_max: offered, ..host_config() };
+        let controller = controller::ConnectionConfig { r2t_bytes: 4096, ..controller_config() };
+        let config = host::ConnectionConfig { r2t_max: offered, ..host_config() };
         let (mut host, mut target) = connected(config, controller, &mut Cut::Never);
         let data = Random::new(5).bytes(40_000);
         host.write(9, 0, data.clone(), false);
@@ -170,8 +175,8 @@ fn digests_are_agreed_on_or_the_connection_ends() {
         for header in [false, true] {
             let pick = |digest| if header { (digest, Allowed) } else { (Allowed, digest) };
             let ((hh, hd), (ch, cd)) = (pick(host_wants), pick(controller_has));
-            let mut host = Host::new(host::Config { header_digest: hh, data_digest: hd, ..host_config() });
-            let controller = controller::Config { header_digest: ch, data_digest: cd, ..controller_config() };
+            let mut host = Host::new(host::ConnectionConfig { header_digest: hh, data_digest: hd, ..host_config() });
+            let controller = controller::ConnectionConfig { header_digest: ch, data_digest: cd, ..controller_config() };
             let mut target = Target::new(controller, DISK);
             match (exchange(&mut host, &mut target, &mut Cut::Never), expected) {
                 (Ok(()), Ok(used)) => {
@@ -191,8 +196,8 @@ fn digests_are_agreed_on_or_the_connection_ends() {
 // @test wire.data-digest
 #[test]
 fn a_wrong_data_digest_fails_the_command_and_not_the_connection() {
-    let config = host::Config { data_digest: Digest::Required, r2t_max: 2, ..host_config() };
-    let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
+    let config = host::ConnectionConfig { data_digest: Digest::Required, r2t_max: 2, ..host_config() };
+    let controller = controller::ConnectionConfig { r2t_bytes: 4096, ..controller_config() };
     let (mut host, mut target) = connected(config, controller, &mut Cut::Never);
     let before = target.disk.clone();
 
@@ -227,9 +232,9 @@ fn a_wrong_data_digest_fails_the_command_and_not_the_connection() {
 
 #[test]
 fn data_of_an_abandoned_command_are_dropped() {
-    let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
+    let controller = controller::ConnectionConfig { r2t_bytes: 4096, ..controller_config() };
     for cut in [1, 100, 1_000_000] {
-        let config = host::Config { r2t_max: 2, data_digest: Digest::Required, ..host_config() };
+        let config = host::ConnectionConfig { r2t_max: 2, data_digest: Digest::Required, ..host_config() };
         let (mut host, mut target) = connected(config, controller, &mut Cut::Never);
         let before = target.disk.clone();
         host.answers = false;
@@ -288,8 +293,8 @@ fn abandoning_a_command_leaves_the_data_of_others() {
 #[test]
 fn as_many_r2ts_are_outstanding_as_have_tags() {
     for (entries, expected) in [(128, 16), (4096, 16), (16_384, 4), (65_535, 1)] {
-        let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
-        let config = host::Config { r2t_max: 16, ..host_config() };
+        let controller = controller::ConnectionConfig { r2t_bytes: 4096, ..controller_config() };
+        let config = host::ConnectionConfig { r2t_max: 16, ..host_config() };
         let (_, mut target) = connected(config, controller, &mut Cut::Never);
         target.connection.set_queue(QueueId(1), entries);
         let mut out = Vec::new();
@@ -344,7 +349,7 @@ fn a_host_tells_which_commands_are_outstanding() {
 #[test]
 fn abandoning_before_the_data_drops_them() {
     for in_capsule in [false, true] {
-        let config = host::Config { data_digest: Digest::Required, ..host_config() };
+        let config = host::ConnectionConfig { data_digest: Digest::Required, ..host_config() };
         let (mut host, mut target) = connected(config, controller_config(), &mut Cut::Never);
         target.abandons.push(Cid(1));
         host.write(1, 0, vec![1; 4096], in_capsule);
@@ -357,8 +362,8 @@ fn abandoning_before_the_data_drops_them() {
 
 #[test]
 fn a_stopped_transfer_ends_when_the_requested_data_have_arrived() {
-    let controller = controller::Config { r2t_bytes: 4096, ..controller_config() };
-    let config = host::Config { r2t_max: 2, ..host_config() };
+    let controller = controller::ConnectionConfig { r2t_bytes: 4096, ..controller_config() };
+    let config = host::ConnectionConfig { r2t_max: 2, ..host_config() };
     let (mut host, mut target) = connected(config, controller, &mut Cut::Never);
     host.answers = false;
     host.write(1, 0, vec![3; 40_000], false);
@@ -424,7 +429,7 @@ fn more_writes_than_the_queue_holds_are_refused_one_by_one() {
 // @test limits.in-capsule
 #[test]
 fn in_capsule_limits_differ_between_queues_and_commands() {
-    let controller = controller::Config { in_capsule_bytes: 4096, ..controller_config() };
+    let controller = controller::ConnectionConfig { in_capsule_bytes: 4096, ..controller_config() };
     let (mut host, mut target) = connected(host_config(), controller, &mut Cut::Never);
     host.write(1, 0, vec![1; 8192], true);
     exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
@@ -434,7 +439,7 @@ fn in_capsule_limits_differ_between_queues_and_commands() {
     exchange(&mut host, &mut target, &mut Cut::Never).unwrap();
     // Fabrics commands (authentication, for one) may always carry 8192 bytes.
     let mut fabrics = command(opcode::FABRICS, 3, 0);
-    host.connection.send_command(&mut fabrics, host::Transfer::InCapsule { payload: &[0; 8192] }, &mut host.out);
+    host.connection.send_command(&mut fabrics, host::CommandData::InCapsule { payload: &[0; 8192] }, &mut host.out);
     host.out.extend([0; 8192]);
     let sent = std::mem::take(&mut host.out);
     target.receive(&sent).expect("within the limit");

@@ -29,7 +29,10 @@ fn slow_crc32c(bytes: &[u8]) -> [u8; 4] {
 }
 
 /// A pair that has been through initialization.
-fn connected(host: host::Config, controller: controller::Config) -> (host::Connection, controller::Connection) {
+fn connected(
+    host: host::ConnectionConfig,
+    controller: controller::ConnectionConfig,
+) -> (host::Connection, controller::Connection) {
     let mut host = host::Connection::new(host);
     let mut controller = controller::Connection::new(controller);
     let mut to_controller = Vec::new();
@@ -73,7 +76,8 @@ fn digests_match_the_vectors_of_rfc_3720() {
 #[test]
 fn ic_req() {
     let bytes = golden!("ic_req");
-    let config = host::Config { header_digest: Digest::Required, data_digest: Digest::Required, ..host_config() };
+    let config =
+        host::ConnectionConfig { header_digest: Digest::Required, data_digest: Digest::Required, ..host_config() };
     let mut out = Vec::new();
     host::Connection::new(config).send_ic_request(&mut out);
     assert_eq!(out, bytes);
@@ -88,9 +92,13 @@ fn ic_req() {
 #[test]
 fn ic_resp() {
     let bytes = golden!("ic_resp");
-    let mut controller = controller::Connection::new(controller::Config { alignment: 64, ..controller_config() });
-    let mut host =
-        host::Connection::new(host::Config { alignment: 8, header_digest: Digest::Required, ..host_config() });
+    let mut controller =
+        controller::Connection::new(controller::ConnectionConfig { alignment: 64, ..controller_config() });
+    let mut host = host::Connection::new(host::ConnectionConfig {
+        alignment: 8,
+        header_digest: Digest::Required,
+        ..host_config()
+    });
     let mut request = Vec::new();
     let mut out = Vec::new();
     host.send_ic_request(&mut request);
@@ -111,7 +119,7 @@ fn capsule_cmd_without_data() {
     let mut sqe = Sqe::new(2).with_nsid(Nsid(1)).with_cdw(10, 8);
     sqe.cid = 0x1234.into();
     let mut out = Vec::new();
-    host.send_command(&mut sqe, host::Transfer::Read { length: 4096 }, &mut out);
+    host.send_command(&mut sqe, host::CommandData::Read { length: 4096 }, &mut out);
     assert_eq!(out, bytes);
     assert_eq!(controller.poll_event(&mut &bytes[..]), Ok(Some(controller::Event::Command { sqe, in_capsule: 0 })));
     assert_eq!(CapsuleCmd::read_from_bytes(&bytes).unwrap().sqe, sqe);
@@ -123,18 +131,19 @@ fn capsule_cmd_with_data_digests_and_padding() {
     let bytes = golden!("capsule_cmd_write");
     assert_eq!(slow_crc32c(&bytes[..72]), bytes[72..76]);
     assert_eq!(slow_crc32c(&bytes[128..144]), bytes[144..]);
-    let config = host::Config {
+    let config = host::ConnectionConfig {
         alignment: 128,
         header_digest: Digest::Required,
         data_digest: Digest::Required,
         ..host_config()
     };
-    let (mut host, mut controller) = connected(config, controller::Config { alignment: 128, ..controller_config() });
+    let (mut host, mut controller) =
+        connected(config, controller::ConnectionConfig { alignment: 128, ..controller_config() });
     let mut sqe = Sqe::new(1).with_nsid(Nsid(1));
     sqe.cid = 5.into();
     let payload: Vec<u8> = (0..16).collect();
     let mut out = Vec::new();
-    let trailer = host.send_command(&mut sqe, host::Transfer::InCapsule { payload: &payload }, &mut out);
+    let trailer = host.send_command(&mut sqe, host::CommandData::InCapsule { payload: &payload }, &mut out);
     out.extend(&payload);
     out.extend(trailer.unwrap());
     assert_eq!(out, bytes);
@@ -156,7 +165,7 @@ fn capsule_resp() {
     let (mut host, mut controller) = connected(host_config(), controller_config());
     let mut sqe = Sqe::new(0);
     sqe.cid = 0x1234.into();
-    host.send_command(&mut sqe, host::Transfer::None, &mut Vec::new());
+    host.send_command(&mut sqe, host::CommandData::None, &mut Vec::new());
     let cqe = Cqe::new(Cid(0x1234), Status::INVALID_FIELD.dnr()).with_sqhd(7);
     let mut out = Vec::new();
     controller.send_response(&cqe, &mut out);
@@ -173,7 +182,7 @@ fn h2c_data() {
     let (mut host, _) = connected(host_config(), controller_config());
     let mut sqe = Sqe::new(1);
     sqe.cid = 0x1234.into();
-    host.send_command(&mut sqe, host::Transfer::Write { length: 8192 }, &mut Vec::new());
+    host.send_command(&mut sqe, host::CommandData::Write { length: 8192 }, &mut Vec::new());
     let mut r2t = host::R2t { cid: Cid(0x1234), ttag: 5, offset: 4096, length: 16 };
     let mut out = Vec::new();
     host.send_h2c_data(&mut r2t, &[0; 16], &mut out);
@@ -187,10 +196,11 @@ fn h2c_data() {
 #[test]
 fn c2h_data() {
     let bytes = golden!("c2h_data");
-    let (mut host, mut controller) = connected(host::Config { alignment: 64, ..host_config() }, controller_config());
+    let (mut host, mut controller) =
+        connected(host::ConnectionConfig { alignment: 64, ..host_config() }, controller_config());
     let mut sqe = Sqe::new(2);
     sqe.cid = 0x1234.into();
-    host.send_command(&mut sqe, host::Transfer::Read { length: 8 }, &mut Vec::new());
+    host.send_command(&mut sqe, host::CommandData::Read { length: 8 }, &mut Vec::new());
     let mut out = Vec::new();
     assert_eq!(controller.send_data(Cid(0x1234), 0, &[7; 8], true, true, &mut out), None);
     assert_eq!(out, bytes);
@@ -213,7 +223,7 @@ fn r2t() {
     let (mut host, mut controller) = connected(host_config(), controller_config());
     let mut sqe = Sqe::new(1);
     sqe.cid = 0x1234.into();
-    host.send_command(&mut sqe, host::Transfer::Write { length: 8192 }, &mut Vec::new());
+    host.send_command(&mut sqe, host::CommandData::Write { length: 8192 }, &mut Vec::new());
     let mut out = Vec::new();
     controller.request_data(Cid(0x1234), 8192, &mut out).unwrap();
     assert_eq!(out, bytes);

@@ -14,8 +14,8 @@ const REGION: usize = 100_000;
 
 #[derive(Clone, Debug)]
 struct Setup {
-    host: host::Config,
-    controller: controller::Config,
+    host: host::ConnectionConfig,
+    controller: controller::ConnectionConfig,
     piece: usize,
     flow_disabled: bool,
     cut: Cut,
@@ -48,10 +48,10 @@ fn cut() -> impl Strategy<Value = Cut> {
 fn setup() -> impl Strategy<Value = Setup> {
     let host =
         (alignment(), digest(), digest(), 1_u32..20).prop_map(|(alignment, header_digest, data_digest, r2t_max)| {
-            host::Config { alignment, header_digest, data_digest, r2t_max }
+            host::ConnectionConfig { alignment, header_digest, data_digest, r2t_max }
         });
     let controller = (alignment(), 4096_u32..70_000, prop_oneof![64_u32..1000, 1000_u32..70_000], any::<bool>())
-        .prop_map(|(alignment, h2c_data_max, r2t_bytes, c2h_success)| controller::Config {
+        .prop_map(|(alignment, h2c_data_max, r2t_bytes, c2h_success)| controller::ConnectionConfig {
             alignment,
             h2c_data_max,
             r2t_bytes,

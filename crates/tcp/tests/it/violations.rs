@@ -142,9 +142,13 @@ fn check<E: End>(rows: Vec<Row>, fresh: impl Fn() -> E) {
 /// A controller with digests as given, on I/O queue 1, that awaits 20000 bytes of command 7 in R2Ts
 /// of 8192 bytes, two outstanding, tags 0 and 32.
 fn awaiting_controller(header: Digest, data: Digest) -> controller::Connection {
-    let config = controller::Config { alignment: 8, h2c_data_max: 4096, r2t_bytes: 8192, ..controller_config() };
-    let mut controller =
-        controller::Connection::new(controller::Config { header_digest: header, data_digest: data, ..config });
+    let config =
+        controller::ConnectionConfig { alignment: 8, h2c_data_max: 4096, r2t_bytes: 8192, ..controller_config() };
+    let mut controller = controller::Connection::new(controller::ConnectionConfig {
+        header_digest: header,
+        data_digest: data,
+        ..config
+    });
     let digests = u8::from(header == Digest::Required) | u8::from(data == Digest::Required) << 1;
     let request = ic_req().byte(10, 1).byte(11, digests).dword(12, 1);
     controller.feed(&request.0).expect("a legal ICReq");
@@ -182,7 +186,7 @@ fn invalid_pdus_at_a_controller_while_initializing() {
     let strict = || {
         let header_digest = Digest::Required;
         let data_digest = Digest::Allowed;
-        controller::Connection::new(controller::Config { header_digest, data_digest, ..controller_config() })
+        controller::Connection::new(controller::ConnectionConfig { header_digest, data_digest, ..controller_config() })
     };
     check(vec![("digest not offered", vec![ic_req().byte(11, 2)], UnsupportedParameter, 11)], strict);
 }
@@ -257,7 +261,7 @@ fn invalid_pdus_at_a_controller_after_initializing() {
 #[test]
 fn r2ts_behind_an_answered_one_keep_their_order() {
     let three_r2ts = || {
-        let config = controller::Config { h2c_data_max: 8192, r2t_bytes: 8192, ..controller_config() };
+        let config = controller::ConnectionConfig { h2c_data_max: 8192, r2t_bytes: 8192, ..controller_config() };
         let mut controller = controller::Connection::new(config);
         controller.feed(&ic_req().dword(12, 2).0).expect("a legal ICReq");
         controller.set_queue(QueueId(1), 32);
@@ -310,25 +314,25 @@ fn invalid_pdus_at_a_controller_with_digests() {
 /// A host on which command 1 reads 4096 bytes, 2 writes 8192, 3 wrote in the capsule and 4 moves
 /// nothing; two R2Ts are offered, and data are aligned to 8 bytes.
 fn awaiting_host(digests: Digest) -> host::Connection {
-    let config = host::Config { alignment: 8, header_digest: digests, data_digest: digests, r2t_max: 2 };
+    let config = host::ConnectionConfig { alignment: 8, header_digest: digests, data_digest: digests, r2t_max: 2 };
     let mut host = host::Connection::new(config);
     let mut out = Vec::new();
     host.send_ic_request(&mut out);
     host.feed(&ic_resp().byte(11, if digests == Digest::Required { 3 } else { 0 }).0).expect("a legal ICResp");
-    let mut send = |sqe: Sqe, transfer: host::Transfer<'_>| {
+    let mut send = |sqe: Sqe, transfer: host::CommandData<'_>| {
         host.send_command(&mut sqe.clone(), transfer, &mut out);
     };
-    send(command(2, 1, 0), host::Transfer::Read { length: 4096 });
-    send(command(1, 2, 0), host::Transfer::Write { length: 8192 });
-    send(command(1, 3, 0), host::Transfer::InCapsule { payload: &[0; 16] });
-    send(command(0, 4, 0), host::Transfer::None);
+    send(command(2, 1, 0), host::CommandData::Read { length: 4096 });
+    send(command(1, 2, 0), host::CommandData::Write { length: 8192 });
+    send(command(1, 3, 0), host::CommandData::InCapsule { payload: &[0; 16] });
+    send(command(0, 4, 0), host::CommandData::None);
     host
 }
 
 #[test]
 fn invalid_pdus_at_a_host_while_initializing() {
     let asking = |digest| {
-        let config = host::Config { header_digest: digest, ..host_config() };
+        let config = host::ConnectionConfig { header_digest: digest, ..host_config() };
         let mut host = host::Connection::new(config);
         host.send_ic_request(&mut Vec::new());
         host

@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sqe, Status};
-use ebof_rdma::controller::{Accepted, Connection, Location, Work};
-use ebof_rdma::host::{self, Transfer};
+use ebof_rdma::controller::{Accepted, Connection, Location, SendEntry};
+use ebof_rdma::host::{self, CommandData};
 use ebof_rdma::{Remote, Segments, capsule};
 use ebof_testkit::rdma::LIMITS;
 
@@ -26,7 +26,8 @@ pub(crate) struct Ends {
 impl Ends {
     pub(crate) fn new() -> Self {
         let entries = 128;
-        let mut host = host::Connection::new(host::Config { queue: QueueId(1), entries, cntlid: ControllerId(0) });
+        let mut host =
+            host::Connection::new(host::ConnectionConfig { queue: QueueId(1), entries, cntlid: ControllerId(0) });
         let accepted = Connection::accept(&host.request(), &LIMITS, u8::MAX).unwrap();
         let Accepted { mut connection, reply, .. } = accepted;
         host.on_accepted(&reply).unwrap();
@@ -66,7 +67,7 @@ fn case_rdma_host_send_keyed(host: &mut host::Connection, commands: &mut [Sqe], 
     unmerged(line!());
     for (sqe, out) in commands.iter_mut().zip(capsules) {
         let remote = Remote { address: 0x7000_0000, key: 5 };
-        black_box(host.send_command(sqe, Transfer::Keyed { remote, length: SMALL as u32, invalidate: false }, out));
+        black_box(host.send_command(sqe, CommandData::Keyed { remote, length: SMALL as u32, invalidate: false }, out));
     }
 }
 
@@ -74,7 +75,7 @@ fn case_rdma_host_send_keyed(host: &mut host::Connection, commands: &mut [Sqe], 
 fn case_rdma_host_send_in_capsule(host: &mut host::Connection, commands: &mut [Sqe], capsules: &mut [Vec<u8>]) {
     unmerged(line!());
     for (sqe, out) in commands.iter_mut().zip(capsules) {
-        black_box(host.send_command(sqe, Transfer::InCapsule { payload: &[3; IN_CAPSULE] }, out));
+        black_box(host.send_command(sqe, CommandData::InCapsule { payload: &[3; IN_CAPSULE] }, out));
     }
 }
 
@@ -154,7 +155,7 @@ fn post(controller: &mut Connection, responses: &mut Vec<[u8; 16]>) {
     responses.clear();
     while let Some(work) = controller.poll_work(256) {
         match work {
-            Work::Send { cqe, .. } => responses.push(capsule::encode_response(&cqe)),
+            SendEntry::Send { cqe, .. } => responses.push(capsule::encode_response(&cqe)),
             work => _ = black_box(work),
         }
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sqe, Status};
-use ebof_rdma::controller::{Connection, Location, Work};
-use ebof_rdma::host::{self, Transfer};
+use ebof_rdma::controller::{Connection, Location, SendEntry};
+use ebof_rdma::host::{self, CommandData};
 use ebof_rdma::private_data::{ConnectAccept, ConnectReject, ConnectRequest};
 use ebof_rdma::{FatalError, Remote, Segments};
 
@@ -102,27 +102,27 @@ pub fn rdma_controller(mut data: &[u8]) {
 }
 
 /// The adapter does what was posted.
-fn done(connection: &mut Connection, lengths: &BTreeMap<u32, u32>, work: &Work) {
+fn done(connection: &mut Connection, lengths: &BTreeMap<u32, u32>, work: &SendEntry) {
     match *work {
-        Work::Read { tag, offset, length, .. } | Work::Write { tag, offset, length, .. } => {
+        SendEntry::Read { tag, offset, length, .. } | SendEntry::Write { tag, offset, length, .. } => {
             assert!(length > 0 && u64::from(offset) + u64::from(length) <= u64::from(lengths[&tag]));
-            if let Work::Read { .. } = work {
+            if let SendEntry::Read { .. } = work {
                 assert!(connection.reads_under_way() <= 4);
                 connection.on_read_done(tag);
             }
         }
-        Work::Send { .. } => connection.on_sent(),
+        SendEntry::Send { .. } => connection.on_sent(),
     }
 }
 
 /// Response capsules of a controller, each with a byte that says what else happens.
 pub fn rdma_host(data: &[u8]) {
-    let config = host::Config { queue: QueueId(1), entries: 8, cntlid: ControllerId(0) };
+    let config = host::ConnectionConfig { queue: QueueId(1), entries: 8, cntlid: ControllerId(0) };
     let mut connection = host::Connection::new(config);
     let mut out = [0; 64];
     for cid in 0..8_u16 {
         let remote = Remote { address: 0x1000, key: cid.into() };
-        let transfer = Transfer::Keyed { remote, length: 512, invalidate: cid & 1 == 0 };
+        let transfer = CommandData::Keyed { remote, length: 512, invalidate: cid & 1 == 0 };
         connection.send_command(&mut Sqe { cid: cid.into(), ..Sqe::new(2) }, transfer, &mut out);
     }
     let mut outstanding = 8;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ebof_nvme::{ControllerId, Cqe, QueueId, Status};
-use ebof_rdma::controller::{Accepted, Cancelled, Connection, Location, Work};
+use ebof_rdma::controller::{Accepted, Cancelled, Connection, Location, SendEntry};
 use ebof_rdma::private_data::ConnectRequest;
 use ebof_rdma::{FatalError, Segments};
 
@@ -40,7 +40,7 @@ struct Target {
     sends: usize,
     pending: Vec<Pending>,
     lengths: BTreeMap<u32, u32>,
-    posted: VecDeque<Work>,
+    posted: VecDeque<SendEntry>,
     tags: u32,
     /// Commands that were received, and that were answered.
     commands: usize,
@@ -153,52 +153,52 @@ impl Target {
         let Some(work) = self.connection.poll_work(self.room) else { return false };
         self.room -= 1;
         match work {
-            Work::Read { tag, offset, length, .. } | Work::Write { tag, offset, length, .. } => {
+            SendEntry::Read { tag, offset, length, .. } | SendEntry::Write { tag, offset, length, .. } => {
                 assert!(length > 0 && u64::from(offset) + u64::from(length) <= u64::from(self.lengths[&tag]));
                 let given_up = |pending: &Pending| pending.tag == tag && pending.reads == Reads::GivenUp;
                 assert!(!self.pending.iter().any(given_up), "a READ for a command that was given up");
             }
-            Work::Send { .. } => self.answers += 1,
+            SendEntry::Send { .. } => self.answers += 1,
         }
         self.posted.push_back(work);
-        let count = |is: fn(&Work) -> bool| self.posted.iter().filter(|work| is(work)).count();
-        let reads = count(|work| matches!(work, Work::Read { .. }));
+        let count = |is: fn(&SendEntry) -> bool| self.posted.iter().filter(|work| is(work)).count();
+        let reads = count(|work| matches!(work, SendEntry::Read { .. }));
         assert!(reads <= usize::from(READS) && self.connection.reads_under_way() as usize == reads);
-        assert!(count(|work| matches!(work, Work::Send { .. })) <= self.sends);
+        assert!(count(|work| matches!(work, SendEntry::Send { .. })) <= self.sends);
         true
     }
 
     /// The oldest message is sent, or the oldest READ done: READs are overtaken by what follows.
     fn complete(&mut self, which: usize) {
         let wants_read = which.is_multiple_of(2);
-        let is_wanted = |work: &Work| match work {
-            Work::Read { .. } => wants_read,
-            Work::Send { .. } => !wants_read,
-            Work::Write { .. } => false,
+        let is_wanted = |work: &SendEntry| match work {
+            SendEntry::Read { .. } => wants_read,
+            SendEntry::Send { .. } => !wants_read,
+            SendEntry::Write { .. } => false,
         };
         let Some(at) = self.posted.iter().position(is_wanted) else { return };
         let Some(work) = self.posted.remove(at) else { return };
         self.room += 1;
         match work {
-            Work::Read { tag, .. } => {
+            SendEntry::Read { tag, .. } => {
                 let Some(fetched) = self.connection.on_read_done(tag) else { return };
                 let mut pending = self.pending.iter_mut();
                 let pending = pending.find(|pending| pending.tag == fetched.tag).expect("it has no response yet");
                 assert_eq!(fetched.is_complete, pending.reads == Reads::UnderWay);
                 pending.reads = Reads::No;
             }
-            Work::Send { .. } => {
+            SendEntry::Send { .. } => {
                 // WRITEs are over with the message behind them.
                 let before = self.posted.len();
                 let mut place = 0;
                 self.posted.retain(|work| {
                     place += 1;
-                    place > at || !matches!(work, Work::Write { .. })
+                    place > at || !matches!(work, SendEntry::Write { .. })
                 });
                 self.room += before - self.posted.len();
                 self.connection.on_sent();
             }
-            Work::Write { .. } => {}
+            SendEntry::Write { .. } => {}
         }
     }
 

@@ -141,13 +141,13 @@ fn cut(choice: u8) -> Cut {
     }
 }
 
-fn controller_config(choice: u8) -> controller::Config {
+fn controller_config(choice: u8) -> controller::ConnectionConfig {
     let digest = match choice >> 3 & 3 {
         0 | 1 => Digest::Allowed,
         2 => Digest::Refused,
         _ => Digest::Required,
     };
-    controller::Config {
+    controller::ConnectionConfig {
         r2t_bytes: if choice & 1 == 0 { 64 } else { 131_072 },
         h2c_data_max: if choice & 2 == 0 { 131_072 } else { 4096 },
         alignment: if choice & 4 == 0 { 4 } else { 64 },
@@ -157,9 +157,9 @@ fn controller_config(choice: u8) -> controller::Config {
     }
 }
 
-fn host_config(choice: u8) -> host::Config {
+fn host_config(choice: u8) -> host::ConnectionConfig {
     let digest = |bit: u8| if choice >> bit & 1 == 0 { Digest::Allowed } else { Digest::Required };
-    host::Config {
+    host::ConnectionConfig {
         alignment: if choice & 4 == 0 { 4 } else { 64 },
         header_digest: digest(3),
         data_digest: digest(4),
@@ -339,10 +339,10 @@ impl HostEnd {
         for (cid, length, opcode) in COMMANDS {
             let payload = [0; 33];
             let transfer = match opcode {
-                IN_CAPSULE => host::Transfer::InCapsule { payload: &payload },
-                tcp::READ => host::Transfer::Read { length },
-                tcp::WRITE => host::Transfer::Write { length },
-                _ => host::Transfer::None,
+                IN_CAPSULE => host::CommandData::InCapsule { payload: &payload },
+                tcp::READ => host::CommandData::Read { length },
+                tcp::WRITE => host::CommandData::Write { length },
+                _ => host::CommandData::None,
             };
             if opcode == tcp::READ {
                 self.reading.insert(cid, (length, 0));

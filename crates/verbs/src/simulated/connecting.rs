@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use super::pair::Side;
 use super::queue_pair::QueuePair;
-use super::shared::{Resolution, Shared, Stage};
+use super::shared::{NetworkState, Resolution, Stage};
 use crate::{Attributes, Bell, DeviceAttributes, Error};
 
 /// A connection whose address and route are being resolved.
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    shared: Arc<Shared>,
+    shared: Arc<NetworkState>,
     resolution: Arc<Resolution>,
     remote: SocketAddr,
     local: SocketAddr,
 }
 
 impl Connecting {
-    pub(crate) fn new(shared: &Arc<Shared>, to: SocketAddr, from: Option<IpAddr>) -> Result<Self, Error> {
+    pub(crate) fn new(shared: &Arc<NetworkState>, to: SocketAddr, from: Option<IpAddr>) -> Result<Self, Error> {
         let resolution = Arc::new(Resolution::default());
         let mut parts = shared.parts();
         if parts.removed {

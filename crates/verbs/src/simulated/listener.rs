@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::pair::{Asked, Pair, Side};
 use super::queue_pair::{QueuePair, padded};
-use super::shared::{Backlog, Shared, Stopped};
+use super::shared::{Backlog, NetworkState, Stopped};
 use crate::{Attributes, Bell, DeviceAttributes, Error, Event, REJECT_PRIVATE_DATA_MAX};
 
 /// Listens at an address.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<NetworkState>,
     pub(crate) backlog: Arc<Backlog>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum ListenerEvent {
 /// A host asks for a connection.
 #[derive(Debug)]
 pub(crate) struct Request {
-    shared: Arc<Shared>,
+    shared: Arc<NetworkState>,
     pair: Arc<Pair>,
     asked: Asked,
     /// It was accepted as a queue pair, or rejected.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::connecting::Connecting;
 use super::listener::Listener;
 use super::pair::{Activity, Pair, Side};
-use super::shared::{Backlog, Resolution, Shared, Stage, Stopped};
+use super::shared::{Backlog, NetworkState, Resolution, Stage, Stopped};
 use crate::{
     ConnectOptions, DeviceAttributes, DeviceInfo, Error, Event, Gid, LinkLayer, PortInfo, PortState, Protocol,
     WorkStatus,
@@ -16,7 +16,7 @@ use crate::{
 /// A network within this process. It has one device, `sim0`, which has every address. Clones are
 /// the same network; `Network::from` makes it what links use.
 #[derive(Clone, Debug)]
-pub struct Network(Arc<Shared>);
+pub struct Network(Arc<NetworkState>);
 
 /// A connection of a simulated network, for faults. It does not keep the connection.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Network {
     /// iWARP, private data are not padded.
     #[must_use]
     pub fn with_device(device: DeviceAttributes) -> Self {
-        Self(Shared::new(device, false, 0))
+        Self(NetworkState::new(device, false, 0))
     }
 
     /// A network where nothing happens but by [`Network::step`], in an order that follows from
@@ -56,7 +56,7 @@ impl Network {
     /// As [`Network::stepped`], with another device.
     #[must_use]
     pub fn stepped_with_device(device: DeviceAttributes, seed: u64) -> Self {
-        Self(Shared::new(device, true, seed))
+        Self(NetworkState::new(device, true, seed))
     }
 
     /// Lets one thing happen: a message, an RDMA READ or WRITE is done, a completion or an event is

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::end::{Arrival, EndState, Phase, SendEntry};
-use super::registry::Registry;
+use super::registry::MemoryRegistry;
 use crate::slots::{Slot, Waiting};
 use crate::{Event, WindowAccess, WorkStatus};
 
@@ -38,7 +38,7 @@ pub(crate) struct Pair {
     state: Mutex<State>,
     /// For each end, whether there are completions or events: looked at without the lock.
     ready: [AtomicU8; 2],
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) registry: Arc<MemoryRegistry>,
     /// Addresses of host and target.
     pub(crate) addresses: [SocketAddr; 2],
     /// Who steps decides when something happens.
@@ -92,7 +92,7 @@ const EVENTS: u8 = 2;
 const RNR_FOREVER: u8 = 7;
 
 impl Pair {
-    pub(crate) fn new(registry: Arc<Registry>, addresses: [SocketAddr; 2], stepped: bool) -> Arc<Self> {
+    pub(crate) fn new(registry: Arc<MemoryRegistry>, addresses: [SocketAddr; 2], stepped: bool) -> Arc<Self> {
         Arc::new_cyclic(|myself| Self {
             state: Mutex::new(State {
                 ends: [EndState::new(), EndState::new()],

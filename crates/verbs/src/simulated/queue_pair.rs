@@ -12,18 +12,18 @@ use ebof_region::{Buffer, Region};
 use super::end::{Arrival, Phase, Receives, SendEntry};
 use super::memory::Span;
 use super::pair::{Asked, Pair, Side, State, UNREACHABLE};
-use super::shared::Shared;
+use super::shared::NetworkState;
 use crate::ledger::Ledger;
 use crate::slots::{SharedReceives, Slot, slots};
 use crate::windows::Windows;
 use crate::{
-    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Completion, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX,
-    Remote, Window, WindowAccess, WorkRequest,
+    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX, Remote, Window,
+    WindowAccess, WorkCompletion, WorkRequest,
 };
 
 /// One end of a connection.
 pub(crate) struct QueuePair {
-    shared: Arc<Shared>,
+    shared: Arc<NetworkState>,
     pair: Arc<Pair>,
     side: Side,
     polled: bool,
@@ -47,7 +47,7 @@ pub(crate) struct QueuePair {
 impl QueuePair {
     /// Opens an end that has no queue pair yet.
     pub(crate) fn open(
-        shared: &Arc<Shared>,
+        shared: &Arc<NetworkState>,
         pair: &Arc<Pair>,
         side: Side,
         attributes: &Attributes,
@@ -219,7 +219,7 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(crate) fn poll(&mut self) -> Result<Option<Completion>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<WorkCompletion>, Error> {
         loop {
             while let Some(arrival) = self.taken.pop_front() {
                 if let Some(completion) = self.completion(arrival) {
@@ -235,18 +235,18 @@ impl QueuePair {
     }
 
     /// What an entry of the completion queue says. Its memory is the owner's again.
-    fn completion(&mut self, arrival: Arrival) -> Option<Completion> {
+    fn completion(&mut self, arrival: Arrival) -> Option<WorkCompletion> {
         match arrival {
             Arrival::Received { slot, length, invalidated } => {
                 self.received[slot.number as usize] = Some(slot.memory);
                 if let Some(key) = invalidated {
                     self.ledger.invalidated(key);
                 }
-                Some(Completion::Received { slot: slot.number, length, invalidated })
+                Some(WorkCompletion::Received { slot: slot.number, length, invalidated })
             }
             Arrival::NotReceived { slot, status } => {
                 self.received[slot.number as usize] = Some(slot.memory);
-                Some(Completion::Failed { what: WorkRequest::Receive(slot.number), status })
+                Some(WorkCompletion::Failed { what: WorkRequest::Receive(slot.number), status })
             }
             Arrival::Over { number, memory, status } => {
                 let what = self.ledger.complete(number, status.is_some())?;
@@ -258,9 +258,9 @@ impl QueuePair {
                     self.free_sends.push(slot);
                 }
                 match (status, what) {
-                    (Some(status), what) => Some(Completion::Failed { what, status }),
-                    (None, WorkRequest::Send(slot)) => Some(Completion::Sent { slot }),
-                    (None, WorkRequest::Operation(id)) => Some(Completion::Done { id }),
+                    (Some(status), what) => Some(WorkCompletion::Failed { what, status }),
+                    (None, WorkRequest::Send(slot)) => Some(WorkCompletion::Sent { slot }),
+                    (None, WorkRequest::Operation(id)) => Some(WorkCompletion::Done { id }),
                     (None, WorkRequest::Receive(_) | WorkRequest::Unsignalled) => None,
                 }
             }

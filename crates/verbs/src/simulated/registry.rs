@@ -12,7 +12,7 @@ use crate::{DeviceAttributes, Error, Remote, WindowAccess};
 
 /// The registrations of one network.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub(crate) struct MemoryRegistry {
     /// Of its registrations: unique in the process.
     owner: u64,
     regions_max: u32,
@@ -54,7 +54,7 @@ struct Scope {
 /// What a region keeps.
 #[derive(Debug)]
 struct Registered {
-    registry: Arc<Registry>,
+    registry: Arc<MemoryRegistry>,
     bytes: u64,
     /// For peers; 0: none was needed yet.
     key: AtomicU32,
@@ -74,7 +74,7 @@ impl Drop for Registered {
     }
 }
 
-impl Registry {
+impl MemoryRegistry {
     pub(crate) fn new(owner: u64, device: &DeviceAttributes) -> Arc<Self> {
         Arc::new(Self {
             owner,
@@ -152,7 +152,7 @@ impl Registry {
     }
 
     /// Keys for memory windows, which are not valid before they are bound. They are given back by
-    /// [`Registry::remove_window`].
+    /// [`MemoryRegistry::remove_window`].
     pub(crate) fn add_windows(&self, count: u32) -> Vec<u32> {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         let mut add = || {

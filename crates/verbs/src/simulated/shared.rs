@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::pair::{Asked, Pair, Side, UNREACHABLE};
-use super::registry::Registry;
+use super::registry::MemoryRegistry;
 use crate::{Bell, DeviceAttributes, Error, Event, Protocol};
 
 /// A network.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct NetworkState {
     pub(crate) device: DeviceAttributes,
     /// Nothing happens but by a step.
     pub(crate) stepped: bool,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) registry: Arc<MemoryRegistry>,
     pub(crate) queue_pairs: AtomicU32,
     /// Of connections that are made from now on.
     pub(crate) overtakes_reads: AtomicBool,
@@ -84,10 +84,10 @@ pub(crate) enum Stage {
     Route,
 }
 
-impl Shared {
+impl NetworkState {
     pub(crate) fn new(device: DeviceAttributes, stepped: bool, seed: u64) -> Arc<Self> {
         static NEXT_OWNER: AtomicU64 = AtomicU64::new(SIMULATED_OWNERS);
-        let registry = Registry::new(NEXT_OWNER.fetch_add(1, Ordering::Relaxed), &device);
+        let registry = MemoryRegistry::new(NEXT_OWNER.fetch_add(1, Ordering::Relaxed), &device);
         let parts = Parts {
             listeners: BTreeMap::new(),
             pairs: Vec::new(),

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ebof_region::Buffer;
 
 use crate::{
-    Attributes, Bell, Completion, ConnectOptions, DeviceAttributes, Error, Event, Handshake, Listener, ListenerEvent,
-    Network, Protocol, QueuePair, Remote, Request, SharedReceives, WorkRequest, WorkStatus,
+    Attributes, Bell, ConnectOptions, DeviceAttributes, Error, Event, Handshake, Listener, ListenerEvent, Network,
+    Protocol, QueuePair, Remote, Request, SharedReceives, WorkCompletion, WorkRequest, WorkStatus,
 };
 
 const HANDSHAKE: Handshake<'static> =
@@ -70,7 +70,7 @@ fn send(pair: &mut QueuePair, message: &[u8], invalidate: Option<u32>) -> u32 {
     slot
 }
 
-fn all(pair: &mut QueuePair) -> Vec<Completion> {
+fn all(pair: &mut QueuePair) -> Vec<WorkCompletion> {
     std::iter::from_fn(|| pair.poll().unwrap()).collect()
 }
 
@@ -83,8 +83,8 @@ fn remote(pair: &mut QueuePair, buffer: &Buffer) -> Remote {
     Remote { address: buffer.region().address().addr() as u64 + buffer.offset() as u64, key }
 }
 
-fn flushed(what: WorkRequest) -> Completion {
-    Completion::Failed { what, status: FLUSHED }
+fn flushed(what: WorkRequest) -> WorkCompletion {
+    WorkCompletion::Failed { what, status: FLUSHED }
 }
 
 #[test]
@@ -96,10 +96,11 @@ fn messages_arrive_in_order_and_slots_come_back() {
     assert_eq!((host.unflushed(), host.room()), (2, 10));
     assert!(all(&mut target).is_empty());
     host.flush().unwrap();
-    assert_eq!(all(&mut host), slots.map(|slot| Completion::Sent { slot }));
+    assert_eq!(all(&mut host), slots.map(|slot| WorkCompletion::Sent { slot }));
     assert_eq!((host.unflushed(), host.room()), (0, 12));
     let received = all(&mut target);
-    let [one, three] = [(0, 3), (1, 5)].map(|(slot, length)| Completion::Received { slot, length, invalidated: None });
+    let [one, three] =
+        [(0, 3), (1, 5)].map(|(slot, length)| WorkCompletion::Received { slot, length, invalidated: None });
     assert_eq!(received, [one, three]);
     assert_eq!((&target.received(0)[..3], &target.received(1)[..5]), (&b"one"[..], &b"three"[..]));
     target.post_receive(0);
@@ -122,7 +123,7 @@ fn a_target_reads_and_writes_the_memory_of_a_host() {
     assert!(target.release(held).is_none());
     target.flush().unwrap();
     assert!(target.release(held).is_none(), "its completion was not seen");
-    assert_eq!(all(&mut target), [Completion::Done { id: 77 }]);
+    assert_eq!(all(&mut target), [WorkCompletion::Done { id: 77 }]);
     let mut buffer = target.release(held).unwrap();
     assert_eq!(&buffer.as_slice()[99..105], b"\0data\0");
 
@@ -131,9 +132,9 @@ fn a_target_reads_and_writes_the_memory_of_a_host() {
     target.post_write(held, 0, 2, Remote { address: at.address + 2, key: at.key }, None);
     let slot = send(&mut target, b"response", Some(at.key));
     target.flush().unwrap();
-    assert_eq!(all(&mut target), [Completion::Sent { slot }]);
+    assert_eq!(all(&mut target), [WorkCompletion::Sent { slot }]);
     assert!(target.release(held).is_some());
-    assert_eq!(all(&mut host), [Completion::Received { slot: 0, length: 8, invalidated: Some(at.key) }]);
+    assert_eq!(all(&mut host), [WorkCompletion::Received { slot: 0, length: 8, invalidated: Some(at.key) }]);
     assert_eq!(&buffers[1].as_slice()[..4], b"daDA");
     assert_ne!(host.remote_key(buffers[1].region()).unwrap(), at.key);
     drop((buffers, held));
@@ -197,8 +198,8 @@ fn a_message_without_a_receive_waits_or_fails() {
     assert_eq!(all(&mut target).len(), 4);
     target.post_receive(2);
     target.flush().unwrap();
-    assert_eq!(all(&mut host), [Completion::Sent { slot }]);
-    assert_eq!(all(&mut target), [Completion::Received { slot: 2, length: 1, invalidated: None }]);
+    assert_eq!(all(&mut host), [WorkCompletion::Sent { slot }]);
+    assert_eq!(all(&mut target), [WorkCompletion::Received { slot: 2, length: 1, invalidated: None }]);
 
     let impatient = Handshake { rnr_retry_count: 3, ..HANDSHAKE };
     let (mut host, mut target) = connected(&network, &impatient);
@@ -208,7 +209,7 @@ fn a_message_without_a_receive_waits_or_fails() {
     let slot = send(&mut host, b"x", None);
     let next = send(&mut host, b"x", None);
     host.flush().unwrap();
-    let failed = Completion::Failed { what: WorkRequest::Send(slot), status: WorkStatus::RnrRetryExceeded };
+    let failed = WorkCompletion::Failed { what: WorkRequest::Send(slot), status: WorkStatus::RnrRetryExceeded };
     let completions = all(&mut host);
     assert_eq!(completions[..2], [failed, flushed(WorkRequest::Send(next))]);
     assert_eq!(completions[2..], [0, 1, 2, 3].map(|slot| flushed(WorkRequest::Receive(slot))));
@@ -223,9 +224,9 @@ fn a_message_longer_than_its_slot_breaks_both_ends() {
     let slot = send(&mut host, &[1; 64], None);
     host.flush().unwrap();
     let what = WorkRequest::Send(slot);
-    let failed = Completion::Failed { what, status: WorkStatus::RemoteInvalidRequest };
+    let failed = WorkCompletion::Failed { what, status: WorkStatus::RemoteInvalidRequest };
     assert_eq!(all(&mut host)[0], failed);
-    let failed = Completion::Failed { what: WorkRequest::Receive(0), status: WorkStatus::LocalLength };
+    let failed = WorkCompletion::Failed { what: WorkRequest::Receive(0), status: WorkStatus::LocalLength };
     assert_eq!(all(&mut target), [failed, flushed(WorkRequest::Receive(1))]);
     // Everything that is posted now comes back.
     target.post_receive(1);
@@ -257,7 +258,7 @@ fn wrong_keys_and_ranges_break_both_ends_and_write_nothing() {
         target.flush().unwrap();
         let status = WorkStatus::RemoteAccess;
         let completions = all(&mut target);
-        let failed = Completion::Failed { what: WorkRequest::Unsignalled, status };
+        let failed = WorkCompletion::Failed { what: WorkRequest::Unsignalled, status };
         assert_eq!(completions[..2], [failed, flushed(WorkRequest::Operation(5))], "{wrong}");
         assert!(target.release(held).is_some());
         assert!(matches!(events(&mut host)[..], [Event::Fatal(_)]));
@@ -278,7 +279,7 @@ fn a_key_ends_with_its_region() {
     target.post_read(held, 0, 4, at, 1);
     target.flush().unwrap();
     let status = WorkStatus::RemoteAccess;
-    assert_eq!(all(&mut target)[0], Completion::Failed { what: WorkRequest::Operation(1), status });
+    assert_eq!(all(&mut target)[0], WorkCompletion::Failed { what: WorkRequest::Operation(1), status });
 }
 
 #[test]
@@ -291,7 +292,7 @@ fn one_that_serves_no_reads_refuses_them() {
     target.post_read(held, 0, 4, at, 1);
     target.flush().unwrap();
     let status = WorkStatus::RemoteInvalidRequest;
-    assert_eq!(all(&mut target)[0], Completion::Failed { what: WorkRequest::Operation(1), status });
+    assert_eq!(all(&mut target)[0], WorkCompletion::Failed { what: WorkRequest::Operation(1), status });
 }
 
 #[test]
@@ -321,9 +322,9 @@ fn a_read_that_is_overtaken_keeps_its_buffer() {
     target.post_write(write, 0, 1, Remote { address: at.address + 1, ..at }, None);
     let slot = send(&mut target, b"x", None);
     target.flush().unwrap();
-    assert_eq!(target.poll().unwrap(), Some(Completion::Sent { slot }));
+    assert_eq!(target.poll().unwrap(), Some(WorkCompletion::Sent { slot }));
     assert!(target.release(write).is_some() && target.release(read).is_none());
-    assert_eq!(all(&mut target), [Completion::Done { id: 1 }]);
+    assert_eq!(all(&mut target), [WorkCompletion::Done { id: 1 }]);
     assert_eq!(target.release(read).unwrap().as_slice()[0], 7);
 }
 
@@ -343,8 +344,8 @@ fn a_device_refuses_invalidations_that_it_cannot_do() {
     let slot = send(&mut target, b"x", Some(key));
     target.flush().unwrap();
     let (what, status) = (WorkRequest::Send(slot), WorkStatus::RemoteAccess);
-    assert_eq!(all(&mut target)[0], Completion::Failed { what, status });
+    assert_eq!(all(&mut target)[0], WorkCompletion::Failed { what, status });
     let (what, status) = (WorkRequest::Receive(0), WorkStatus::LocalProtection);
-    assert_eq!(all(&mut host)[0], Completion::Failed { what, status });
+    assert_eq!(all(&mut host)[0], WorkCompletion::Failed { what, status });
     assert_eq!(remote(&mut host, &buffer).key, key, "it is valid");
 }

@@ -13,7 +13,7 @@ use crate::Error;
 
 /// Who accesses a region that is registered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum RegistrationAccess {
     /// The adapter, for work of this end.
     Local,
     /// Peers, through memory windows.
@@ -47,11 +47,11 @@ unsafe impl Sync for MemoryRegion {}
 
 /// The keys of a region, which is registered if it was not.
 #[inline]
-pub(super) fn keys(device: &Arc<Device>, region: &Region, access: Access) -> Result<Keys, Error> {
+pub(super) fn keys(device: &Arc<Device>, region: &Region, access: RegistrationAccess) -> Result<Keys, Error> {
     let owner = match access {
-        Access::Local => device.local_owner,
-        Access::Windows => device.windows_owner,
-        Access::Remote => device.remote_owner,
+        RegistrationAccess::Local => device.local_owner,
+        RegistrationAccess::Windows => device.windows_owner,
+        RegistrationAccess::Remote => device.remote_owner,
     };
     match region.registration::<MemoryRegion>(owner) {
         Some(registered) => Ok(registered.keys),
@@ -62,17 +62,17 @@ pub(super) fn keys(device: &Arc<Device>, region: &Region, access: Access) -> Res
 /// The registration of a region for memory windows.
 #[inline]
 pub(super) fn for_windows(device: &Arc<Device>, region: &Region) -> Result<NonNull<ffi::Mr>, Error> {
-    keys(device, region, Access::Windows).map(|keys| keys.registration)
+    keys(device, region, RegistrationAccess::Windows).map(|keys| keys.registration)
 }
 
 #[cold]
-fn register(device: &Arc<Device>, region: &Region, access: Access, owner: u64) -> Result<Keys, Error> {
+fn register(device: &Arc<Device>, region: &Region, access: RegistrationAccess, owner: u64) -> Result<Keys, Error> {
     let flags = match access {
         // With iWARP, the target of an RDMA READ is tagged memory that the peer writes to.
-        Access::Local if device.is_iwarp() => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE,
-        Access::Local => ffi::ACCESS_LOCAL_WRITE,
-        Access::Windows => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_MW_BIND,
-        Access::Remote => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ | ffi::ACCESS_REMOTE_WRITE,
+        RegistrationAccess::Local if device.is_iwarp() => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE,
+        RegistrationAccess::Local => ffi::ACCESS_LOCAL_WRITE,
+        RegistrationAccess::Windows => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_MW_BIND,
+        RegistrationAccess::Remote => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ | ffi::ACCESS_REMOTE_WRITE,
     };
     // SAFETY: the pages are the region's, which keeps the registration until it frees them. The
     // adapter accesses them for work, whose buffers are held meanwhile, and for peers that were
@@ -139,7 +139,7 @@ impl MessageSlots {
         }
         let total = usize::try_from(total).expect("at most 2^40, on 64-bit machines");
         let buffer = Buffer::zeroed(total.max(1));
-        let key = keys(device, buffer.region(), Access::Local)?.local;
+        let key = keys(device, buffer.region(), RegistrationAccess::Local)?.local;
         Ok(MessageSlots { buffer, bytes, count, key })
     }
 

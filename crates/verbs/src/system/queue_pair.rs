@@ -13,15 +13,15 @@ use ebof_region::{Buffer, Region};
 use super::cm::{CmEvent, Id};
 use super::completions::{self, Completions};
 use super::device::{Device, Watched};
-use super::memory::{self, Access};
+use super::memory::{self, RegistrationAccess};
 use super::nudge::Nudge;
 use super::receives::{RECEIVE, Receives, SharedQueue};
 use super::sends::Sends;
 use super::waits::{Sources, Waits};
 use super::{check, ffi};
 use crate::{
-    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Completion, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX,
-    Remote, Window, WindowAccess, WorkRequest, WorkStatus,
+    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX, Remote, Window,
+    WindowAccess, WorkCompletion, WorkRequest, WorkStatus,
 };
 
 /// One end of a connection. What the adapter accesses is in `parts`, and outlives `pointer`.
@@ -195,7 +195,7 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(crate) fn poll(&mut self) -> Result<Option<Completion>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<WorkCompletion>, Error> {
         let parts = self.parts_mut();
         while let Some(completion) = parts.completions.next()? {
             if let Some(completion) = parts.complete(&completion)? {
@@ -262,7 +262,7 @@ impl QueuePair {
 
     #[inline]
     pub(crate) fn hold(&mut self, buffer: Buffer) -> Result<Held, (Buffer, Error)> {
-        match memory::keys(&self.parts().device, buffer.region(), Access::Local) {
+        match memory::keys(&self.parts().device, buffer.region(), RegistrationAccess::Local) {
             Ok(keys) => Ok(self.parts_mut().sends.hold(buffer, keys.local)),
             Err(error) => Err((buffer, error)),
         }
@@ -290,7 +290,7 @@ impl QueuePair {
 
     #[inline]
     pub(crate) fn post_write_of(&mut self, buffer: Buffer, length: u32, to: Remote) -> Result<(), (Buffer, Error)> {
-        match memory::keys(&self.parts().device, buffer.region(), Access::Local) {
+        match memory::keys(&self.parts().device, buffer.region(), RegistrationAccess::Local) {
             Ok(keys) => self.parts_mut().sends.post_write_of(buffer, length, keys.local, to),
             Err(error) => return Err((buffer, error)),
         }
@@ -326,7 +326,7 @@ impl QueuePair {
     }
 
     pub(crate) fn remote_key(&mut self, region: &Arc<Region>) -> Result<u32, Error> {
-        memory::keys(&self.parts().device, region, Access::Remote).map(|keys| keys.remote)
+        memory::keys(&self.parts().device, region, RegistrationAccess::Remote).map(|keys| keys.remote)
     }
 }
 
@@ -432,7 +432,7 @@ impl Parts {
     }
 
     #[inline]
-    fn complete(&mut self, completion: &ffi::Wc) -> Result<Option<Completion>, Error> {
+    fn complete(&mut self, completion: &ffi::Wc) -> Result<Option<WorkCompletion>, Error> {
         if completion.wr_id & RECEIVE == 0 {
             return self.sends.complete(completion);
         }
@@ -448,9 +448,9 @@ impl Parts {
             if let Some(key) = invalidated {
                 self.sends.invalidated(key);
             }
-            Completion::Received { slot, length: completion.byte_len, invalidated }
+            WorkCompletion::Received { slot, length: completion.byte_len, invalidated }
         } else {
-            Completion::Failed { what: WorkRequest::Receive(slot), status: completions::status(completion.status) }
+            WorkCompletion::Failed { what: WorkRequest::Receive(slot), status: completions::status(completion.status) }
         }))
     }
 
@@ -474,9 +474,9 @@ impl Parts {
 
     /// What the adapter did not take, when everything that it took was polled.
     #[inline]
-    fn refused(&mut self) -> Option<Completion> {
+    fn refused(&mut self) -> Option<WorkCompletion> {
         if let Some(slot) = self.refused_receives.pop() {
-            return Some(Completion::Failed { what: WorkRequest::Receive(slot), status: WorkStatus::Flushed });
+            return Some(WorkCompletion::Failed { what: WorkRequest::Receive(slot), status: WorkStatus::Flushed });
         }
         self.sends.poll_refused()
     }

@@ -14,7 +14,7 @@ use super::windows::MemoryWindows;
 use super::{check, ffi};
 use crate::ledger::{Ledger, Part};
 use crate::windows::{self, Windows};
-use crate::{Attributes, Completion, Error, Held, Remote, Window, WindowAccess, WorkRequest, WorkStatus};
+use crate::{Attributes, Error, Held, Remote, Window, WindowAccess, WorkCompletion, WorkRequest, WorkStatus};
 
 /// The send queue of a queue pair.
 pub(super) struct Sends {
@@ -346,7 +346,7 @@ impl Sends {
 
     /// The next piece of work that was refused.
     #[inline]
-    pub(super) fn poll_refused(&mut self) -> Option<Completion> {
+    pub(super) fn poll_refused(&mut self) -> Option<WorkCompletion> {
         if !self.broken {
             return None;
         }
@@ -354,7 +354,7 @@ impl Sends {
     }
 
     #[cold]
-    fn next_refused(&mut self) -> Option<Completion> {
+    fn next_refused(&mut self) -> Option<WorkCompletion> {
         let number = self.reported.max(self.taken);
         if number >= self.flushed {
             return None;
@@ -363,7 +363,7 @@ impl Sends {
         let what = self.ledger.cancel(number)?;
         self.take_away_lost();
         self.over(what);
-        Some(Completion::Failed { what, status: WorkStatus::Flushed })
+        Some(WorkCompletion::Failed { what, status: WorkStatus::Flushed })
     }
 
     /// The completion of a number. `None`: nobody has asked for it.
@@ -371,7 +371,7 @@ impl Sends {
     /// # Errors
     /// There is no work of this number: the adapter, or the library, is broken.
     #[inline]
-    pub(super) fn complete(&mut self, completion: &ffi::Wc) -> Result<Option<Completion>, Error> {
+    pub(super) fn complete(&mut self, completion: &ffi::Wc) -> Result<Option<WorkCompletion>, Error> {
         let number = completion.wr_id;
         if number >= self.taken {
             return Err(Error::State("in error: a completion is of nothing that was posted"));
@@ -383,11 +383,11 @@ impl Sends {
         if has_failed {
             self.take_away_lost();
             let status = super::completions::status(completion.status);
-            return Ok(Some(Completion::Failed { what, status }));
+            return Ok(Some(WorkCompletion::Failed { what, status }));
         }
         Ok(match what {
-            WorkRequest::Send(slot) => Some(Completion::Sent { slot }),
-            WorkRequest::Operation(id) => Some(Completion::Done { id }),
+            WorkRequest::Send(slot) => Some(WorkCompletion::Sent { slot }),
+            WorkRequest::Operation(id) => Some(WorkCompletion::Done { id }),
             WorkRequest::Receive(_) | WorkRequest::Unsignalled => None,
         })
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ebof_region::Buffer;
 use ebof_verbs::{
-    Attributes, Completion, ConnectOptions, Event, Listener, ListenerEvent, Network, QueuePair, Remote, WindowAccess,
-    simulated,
+    Attributes, ConnectOptions, Event, Listener, ListenerEvent, Network, QueuePair, Remote, WindowAccess,
+    WorkCompletion, simulated,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -16,7 +16,7 @@ use crate::ends::{Ends, attributes, handshake, network};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// The next completion.
-fn next(pair: &mut QueuePair) -> Completion {
+fn next(pair: &mut QueuePair) -> WorkCompletion {
     loop {
         if let Some(completion) = pair.poll().unwrap() {
             return completion;
@@ -34,14 +34,14 @@ fn exchange(host: &mut QueuePair, target: &mut QueuePair, memory: &Buffer, key: 
     host.post_send(slot, 64, None);
     host.flush().unwrap();
     target.arm().unwrap();
-    let Completion::Received { slot, .. } = next(target) else { panic!("no message") };
+    let WorkCompletion::Received { slot, .. } = next(target) else { panic!("no message") };
     target.post_receive(slot);
     let held = target.hold(buffer).unwrap();
     let remote = Remote { address: memory.region().address() as u64, key };
     let from = Remote { key: window.map_or(key, |window| window.key()), ..remote };
     target.post_read(held, 0, 4096, from, 1);
     target.flush().unwrap();
-    assert_eq!(next(target), Completion::Done { id: 1 });
+    assert_eq!(next(target), WorkCompletion::Done { id: 1 });
     target.post_write(held, 0, 4096, remote, None);
     let slot = target.take_send_slot().unwrap();
     target.post_send(slot, 16, None);
@@ -50,8 +50,8 @@ fn exchange(host: &mut QueuePair, target: &mut QueuePair, memory: &Buffer, key: 
     let mut over = 0;
     while over < 2 {
         match next(host) {
-            Completion::Sent { .. } => over += 1,
-            Completion::Received { slot, .. } => {
+            WorkCompletion::Sent { .. } => over += 1,
+            WorkCompletion::Received { slot, .. } => {
                 host.post_receive(slot);
                 if let Some(window) = window {
                     host.post_invalidate(window, 2);
@@ -63,9 +63,9 @@ fn exchange(host: &mut QueuePair, target: &mut QueuePair, memory: &Buffer, key: 
         host.flush().unwrap();
     }
     if window.is_some() {
-        assert_eq!(next(host), Completion::Done { id: 2 });
+        assert_eq!(next(host), WorkCompletion::Done { id: 2 });
     }
-    assert!(matches!(next(target), Completion::Sent { .. }));
+    assert!(matches!(next(target), WorkCompletion::Sent { .. }));
     target.release(held).unwrap()
 }
 

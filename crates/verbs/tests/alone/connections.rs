@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ebof_region::Buffer;
 use ebof_verbs::{
-    Attributes, Completion, ConnectOptions, Error, Event, Remote, SharedReceives, WindowAccess, WorkRequest, WorkStatus,
+    Attributes, ConnectOptions, Error, Event, Remote, SharedReceives, WindowAccess, WorkCompletion, WorkRequest,
+    WorkStatus,
 };
 
 use crate::ends::{
@@ -30,10 +31,10 @@ fn ends_on_which_nothing_happens_send_nothing_but_with_soft_iwarp() {
     let posted = (before.0 - host.room(), before.1 - target.room());
     assert_eq!(posted, if is_iwarp() { (3, 1) } else { (0, 0) });
     assert_eq!(receive(&mut target), b"first");
-    assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+    assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
     send(&mut target, b"second");
     assert_eq!(receive(&mut host), b"second");
-    assert!(matches!(completion(&mut target), Completion::Sent { .. }));
+    assert!(matches!(completion(&mut target), WorkCompletion::Sent { .. }));
     assert_eq!((host.room(), target.room()), (before.0 + 1, before.1));
 }
 
@@ -111,7 +112,7 @@ fn a_request_is_refused_with_a_reason() {
         let completion = completion(&mut host);
         let flushed = WorkStatus::Flushed;
         assert!(
-            matches!(completion, Completion::Failed { what: WorkRequest::Receive(_), status } if status == flushed)
+            matches!(completion, WorkCompletion::Failed { what: WorkRequest::Receive(_), status } if status == flushed)
         );
     }
     // Dropping a request refuses it, too.
@@ -168,7 +169,7 @@ fn the_end_is_seen_by_both() {
     assert_eq!(event(&mut host), Event::Disconnected);
     for pair in [&mut host, &mut target] {
         for _ in 0..attributes().receives {
-            assert!(matches!(completion(pair), Completion::Failed { status: WorkStatus::Flushed, .. }));
+            assert!(matches!(completion(pair), WorkCompletion::Failed { status: WorkStatus::Flushed, .. }));
         }
         assert_eq!(pair.poll().unwrap(), None);
     }
@@ -260,7 +261,7 @@ fn nothing_is_left_of_connections() {
                 target.flush().unwrap();
                 // With iWARP, it is over when it is sent.
                 let completion = completion(&mut target);
-                assert!(matches!(completion, Completion::Failed { .. }) || is_iwarp(), "{completion:?}");
+                assert!(matches!(completion, WorkCompletion::Failed { .. }) || is_iwarp(), "{completion:?}");
             }
             2 => host.disconnect(),
             _ => {}

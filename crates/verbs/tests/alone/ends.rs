@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ebof_region::Buffer;
 use ebof_verbs::{
-    Attributes, Completion, ConnectOptions, Connecting, Event, Handshake, Listener, ListenerEvent, Network, PortState,
-    Protocol, QueuePair, Request,
+    Attributes, ConnectOptions, Connecting, Event, Handshake, Listener, ListenerEvent, Network, PortState, Protocol,
+    QueuePair, Request, WorkCompletion,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -101,7 +101,7 @@ pub(crate) fn event(pair: &mut QueuePair) -> Event {
 }
 
 /// The next completion, waiting as a thread does that has nothing else.
-pub(crate) fn completion(pair: &mut QueuePair) -> Completion {
+pub(crate) fn completion(pair: &mut QueuePair) -> WorkCompletion {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(completion) = pair.poll().unwrap() {
@@ -146,7 +146,7 @@ pub(crate) fn send(pair: &mut QueuePair, message: &[u8]) -> u32 {
 /// Receives a message, and gives its slot back.
 pub(crate) fn receive(pair: &mut QueuePair) -> Vec<u8> {
     match completion(pair) {
-        Completion::Received { slot, length, .. } => {
+        WorkCompletion::Received { slot, length, .. } => {
             let message = pair.received(slot)[..length as usize].to_vec();
             pair.post_receive(slot);
             pair.flush().unwrap();
@@ -162,7 +162,7 @@ pub(crate) fn receive(pair: &mut QueuePair) -> Vec<u8> {
 pub(crate) fn until_placed(from: &mut QueuePair, to: &mut QueuePair) {
     send(from, b"placed");
     assert_eq!(receive(to), b"placed");
-    assert!(matches!(completion(from), Completion::Sent { .. }));
+    assert!(matches!(completion(from), WorkCompletion::Sent { .. }));
 }
 
 /// A buffer whose bytes differ from those of other seeds.

@@ -1,7 +1,7 @@
 //! Work that fails, and what becomes of the rest.
 
 use ebof_region::Buffer;
-use ebof_verbs::{Completion, Event, QueuePair, Remote, WorkRequest, WorkStatus};
+use ebof_verbs::{Event, QueuePair, Remote, WorkCompletion, WorkRequest, WorkStatus};
 
 use crate::ends::{Ends, attributes, completion, event, handshake, is_iwarp, readable, send};
 
@@ -12,22 +12,22 @@ fn drained(pair: &mut QueuePair, sends: usize, operations: &[u64]) {
     let mut sends = sends;
     while receives.contains(&false) || sends > 0 || !operations.is_empty() {
         match completion(pair) {
-            Completion::Failed { what: WorkRequest::Receive(slot), status } => {
+            WorkCompletion::Failed { what: WorkRequest::Receive(slot), status } => {
                 assert_eq!(status, WorkStatus::Flushed);
                 assert!(!std::mem::replace(&mut receives[slot as usize], true));
             }
-            Completion::Failed { what: WorkRequest::Send(_), .. } => sends -= 1,
-            Completion::Failed { what: WorkRequest::Operation(id), status } => {
+            WorkCompletion::Failed { what: WorkRequest::Send(_), .. } => sends -= 1,
+            WorkCompletion::Failed { what: WorkRequest::Operation(id), status } => {
                 println!("operation {id}: {status}");
                 let at = operations.iter().position(|other| *other == id).unwrap();
                 operations.swap_remove(at);
             }
-            Completion::Failed { what: WorkRequest::Unsignalled, .. } => {}
+            WorkCompletion::Failed { what: WorkRequest::Unsignalled, .. } => {}
             other => panic!("{other:?}"),
         }
     }
     while let Some(completion) = pair.poll().unwrap() {
-        assert!(matches!(completion, Completion::Failed { what: WorkRequest::Unsignalled, .. }), "{completion:?}");
+        assert!(matches!(completion, WorkCompletion::Failed { what: WorkRequest::Unsignalled, .. }), "{completion:?}");
     }
 }
 
@@ -49,13 +49,13 @@ fn a_wrong_key_breaks_the_connection() {
     while outstanding.contains(&1) {
         assert!(target.release(held).is_none(), "the read is under way");
         match completion(&mut target) {
-            Completion::Done { id } if is_iwarp() => outstanding.retain(|other| *other != id),
-            Completion::Failed { what: WorkRequest::Operation(id), status } => {
+            WorkCompletion::Done { id } if is_iwarp() => outstanding.retain(|other| *other != id),
+            WorkCompletion::Failed { what: WorkRequest::Operation(id), status } => {
                 println!("operation {id}: {status}");
                 assert!(id != 1 || status == WorkStatus::RemoteAccess || is_iwarp());
                 outstanding.retain(|other| *other != id);
             }
-            Completion::Failed { .. } if is_iwarp() => {}
+            WorkCompletion::Failed { .. } if is_iwarp() => {}
             other => panic!("{other:?}"),
         }
     }
@@ -84,7 +84,7 @@ fn a_range_beyond_the_region_breaks_the_connection() {
     println!("{first:?}");
     if !is_iwarp() {
         let status = WorkStatus::RemoteAccess;
-        assert_eq!(first, Completion::Failed { what: WorkRequest::Operation(1), status });
+        assert_eq!(first, WorkCompletion::Failed { what: WorkRequest::Operation(1), status });
     }
     drop(target);
     assert!(event(&mut host) == Event::Disconnected || is_iwarp());
@@ -99,7 +99,7 @@ fn a_message_longer_than_its_slot_breaks_the_connection() {
     send(&mut host, &[1; 65]);
     let at_target = completion(&mut target);
     println!("target: {at_target:?}");
-    assert!(matches!(at_target, Completion::Failed { what: WorkRequest::Receive(_), .. }));
+    assert!(matches!(at_target, WorkCompletion::Failed { what: WorkRequest::Receive(_), .. }));
     println!("host: {:?}", completion(&mut host));
 }
 
@@ -118,7 +118,7 @@ fn a_message_without_a_receive_fails_when_there_are_no_retries() {
     send(&mut host, &[1]);
     let first = completion(&mut host);
     println!("{first:?}");
-    assert!(matches!(first, Completion::Failed { status: WorkStatus::RnrRetryExceeded, .. }));
+    assert!(matches!(first, WorkCompletion::Failed { status: WorkStatus::RnrRetryExceeded, .. }));
     host.disconnect();
     assert_eq!(event(&mut target), Event::Disconnected);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ebof_region::Buffer;
-use ebof_verbs::{Completion, Remote};
+use ebof_verbs::{Remote, WorkCompletion};
 
 use crate::ends::{Ends, completion, filled, receive, send, until, until_placed};
 
@@ -19,7 +19,7 @@ fn data_are_read_and_written() {
     target.post_read(held, 4096, 8192, at(100), 7);
     target.flush().unwrap();
     assert!(target.release(held).is_none());
-    assert_eq!(completion(&mut target), Completion::Done { id: 7 });
+    assert_eq!(completion(&mut target), WorkCompletion::Done { id: 7 });
     let mut buffer = target.release(held).unwrap();
     assert_eq!(buffer.as_slice()[4096..4096 + 8192], memory.as_slice()[100..100 + 8192]);
     assert!(buffer.as_slice()[..4096].iter().all(|byte| *byte == 0));
@@ -28,7 +28,7 @@ fn data_are_read_and_written() {
     target.post_write(held, 0, 5000, at(1), None);
     target.post_write(held, 0, 10, at(60_000), Some(9));
     target.flush().unwrap();
-    assert_eq!(completion(&mut target), Completion::Done { id: 9 });
+    assert_eq!(completion(&mut target), WorkCompletion::Done { id: 9 });
     assert!(target.release(held).is_some());
     until_placed(&mut target, &mut host);
     let expected = filled(64 << 10, 1);
@@ -54,7 +54,7 @@ fn data_are_there_when_a_later_message_is() {
         send(&mut target, &[round]);
         assert_eq!(receive(&mut host), [round]);
         assert!(memory.as_slice().iter().all(|byte| *byte == round));
-        assert!(matches!(completion(&mut target), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut target), WorkCompletion::Sent { .. }));
         buffer = target.release(held).unwrap();
     }
 }
@@ -78,7 +78,7 @@ fn a_buffer_is_used_again_as_soon_as_its_write_is_over() {
             under_way.push((held, send(&mut target, &[round])));
         }
         while !under_way.is_empty() {
-            let Completion::Sent { slot: sent } = completion(&mut target) else { panic!("a message is not sent") };
+            let WorkCompletion::Sent { slot: sent } = completion(&mut target) else { panic!("a message is not sent") };
             let (held, _) = under_way.remove(under_way.iter().position(|(_, slot)| *slot == sent).unwrap());
             let mut buffer = target.release(held).unwrap();
             buffer.as_mut_slice().fill(0xFF);
@@ -140,7 +140,7 @@ fn the_send_queue_never_fills_up_for_good() {
     }
     target.post_write(held, 0, 1, remote, Some(id));
     target.flush().unwrap();
-    assert_eq!(completion(&mut target), Completion::Done { id });
+    assert_eq!(completion(&mut target), WorkCompletion::Done { id });
     assert_eq!(target.room(), 40);
     assert!(target.release(held).is_some());
     until_placed(&mut target, &mut host);
@@ -165,7 +165,7 @@ fn reads_of_many_buffers_are_under_way_together() {
         assert_eq!(target.room(), 8);
         target.flush().unwrap();
         for index in 0..32 {
-            assert_eq!(completion(&mut target), Completion::Done { id: index });
+            assert_eq!(completion(&mut target), WorkCompletion::Done { id: index });
         }
         for (index, held) in held.into_iter().enumerate() {
             let buffer = target.release(held).unwrap();

@@ -1,6 +1,6 @@
 //! Messages, and how they are waited for.
 
-use ebof_verbs::{Completion, Event, SharedReceives};
+use ebof_verbs::{Event, SharedReceives, WorkCompletion};
 
 use crate::ends::{Ends, attributes, completion, connect, event, handshake, is_iwarp, readable, receive, send};
 
@@ -18,8 +18,8 @@ fn messages_arrive_in_order_and_slots_are_used_again() {
         let (mut is_sent, mut is_answered) = (false, false);
         while !(is_sent && is_answered) {
             match completion(&mut host) {
-                Completion::Sent { .. } => is_sent = true,
-                Completion::Received { slot, length: 1, .. } => {
+                WorkCompletion::Sent { .. } => is_sent = true,
+                WorkCompletion::Received { slot, length: 1, .. } => {
                     assert_eq!(host.received(slot)[0], round);
                     host.post_receive(slot);
                     host.flush().unwrap();
@@ -28,7 +28,7 @@ fn messages_arrive_in_order_and_slots_are_used_again() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(matches!(completion(&mut target), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut target), WorkCompletion::Sent { .. }));
     }
 }
 
@@ -49,7 +49,7 @@ fn many_messages_are_posted_at_once() {
             assert_eq!(receive(&mut target), [round, index]);
         }
         for _ in 0..8 {
-            assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+            assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
         }
         assert_eq!(host.room(), 40);
     }
@@ -66,10 +66,10 @@ fn the_descriptor_tells_of_messages() {
         send(&mut host, &[message]);
         assert!(readable(&target, 10_000));
         assert_eq!(receive(&mut target), [message]);
-        assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
         // One that was there before it was asked for is found by polling.
         send(&mut host, &[message]);
-        assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
         target.arm().unwrap();
         assert_eq!(receive(&mut target), [message]);
         target.arm().unwrap();
@@ -85,11 +85,11 @@ fn a_polled_queue_pair_needs_no_notification() {
     for message in 0..10_u8 {
         send(&mut host, &[message]);
         assert_eq!(receive(&mut target), [message]);
-        assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
     }
     target.arm().unwrap();
     send(&mut host, &[1]);
-    assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+    assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
     assert!(!readable(&target, 0));
     host.disconnect();
     assert!(readable(&target, 10_000), "it is told of events");
@@ -108,19 +108,19 @@ fn queue_pairs_share_slots() {
         send(&mut other_host, &[round, round]);
         assert_eq!(receive(&mut target), [round]);
         assert_eq!(receive(&mut other_target), [round, round]);
-        assert!(matches!(completion(&mut host), Completion::Sent { .. }));
-        assert!(matches!(completion(&mut other_host), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
+        assert!(matches!(completion(&mut other_host), WorkCompletion::Sent { .. }));
     }
     // One ends with slots of its own and with messages that it has not polled: others get them.
     for _ in 0..3 {
         send(&mut other_host, b"abandoned");
-        assert!(matches!(completion(&mut other_host), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut other_host), WorkCompletion::Sent { .. }));
     }
-    assert!(matches!(completion(&mut other_target), Completion::Received { .. }));
+    assert!(matches!(completion(&mut other_target), WorkCompletion::Received { .. }));
     drop(other_target);
     for round in 0..6_u8 {
         send(&mut host, &[round]);
-        assert!(matches!(completion(&mut host), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut host), WorkCompletion::Sent { .. }));
     }
     for round in 0..6_u8 {
         assert_eq!(receive(&mut target), [round]);
@@ -158,7 +158,7 @@ fn shared_slots_are_not_lost() {
         for message in 0..3 {
             send(&mut host, &[message]);
             let completion = completion(&mut host);
-            assert!(matches!(completion, Completion::Sent { .. }), "round {round}: {completion:?}");
+            assert!(matches!(completion, WorkCompletion::Sent { .. }), "round {round}: {completion:?}");
         }
         for message in 0..3 {
             assert_eq!(receive(&mut target), [message]);

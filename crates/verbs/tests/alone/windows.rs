@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ebof_region::Buffer;
-use ebof_verbs::{Attributes, Completion, QueuePair, Remote, Window, WindowAccess, WorkRequest, WorkStatus};
+use ebof_verbs::{Attributes, QueuePair, Remote, Window, WindowAccess, WorkCompletion, WorkRequest, WorkStatus};
 
 use crate::ends::{
     Ends, attributes, completion, connect, event, filled, handshake, network, receive, send, until, until_placed,
@@ -36,11 +36,11 @@ fn bind(ends: &mut Ends, memory: &Buffer, (offset, length): (usize, u32), access
     let window = ends.host.post_bind(memory.region(), offset, length, access).unwrap().expect("a free window");
     send(&mut ends.host, &[1]);
     assert_eq!(receive(&mut ends.target), [1]);
-    assert!(matches!(completion(&mut ends.host), Completion::Sent { .. }));
+    assert!(matches!(completion(&mut ends.host), WorkCompletion::Sent { .. }));
     window
 }
 
-fn write(target: &mut QueuePair, remote: Remote, length: u32) -> Completion {
+fn write(target: &mut QueuePair, remote: Remote, length: u32) -> WorkCompletion {
     let from = target.hold(filled(4096, 9)).unwrap();
     target.post_write(from, 0, length, remote, Some(5));
     target.flush().unwrap();
@@ -49,8 +49,9 @@ fn write(target: &mut QueuePair, remote: Remote, length: u32) -> Completion {
     completion
 }
 
-const DONE: Completion = Completion::Done { id: 5 };
-const REFUSED: Completion = Completion::Failed { what: WorkRequest::Operation(5), status: WorkStatus::RemoteAccess };
+const DONE: WorkCompletion = WorkCompletion::Done { id: 5 };
+const REFUSED: WorkCompletion =
+    WorkCompletion::Failed { what: WorkRequest::Operation(5), status: WorkStatus::RemoteAccess };
 
 #[test]
 #[ignore = "needs an RDMA device: tests/vm"]
@@ -65,7 +66,7 @@ fn a_window_ends_with_its_invalidation() {
     assert!(ends.host.is_bound(window));
     ends.host.post_invalidate(window, 7);
     ends.host.flush().unwrap();
-    assert_eq!(completion(&mut ends.host), Completion::Done { id: 7 });
+    assert_eq!(completion(&mut ends.host), WorkCompletion::Done { id: 7 });
     assert_eq!(&buffer.as_slice()[8192..12_288], filled(4096, 9).as_slice());
     assert_eq!(&buffer.as_slice()[..8192], &filled(64 << 10, 1).as_slice()[..8192]);
     assert_eq!(&buffer.as_slice()[12_288..], &filled(64 << 10, 1).as_slice()[12_288..]);
@@ -125,7 +126,7 @@ fn windows_are_bound_again_and_again() {
         until_placed(&mut ends.target, &mut ends.host);
         ends.host.post_invalidate(window, id);
         ends.host.flush().unwrap();
-        assert_eq!(completion(&mut ends.host), Completion::Done { id });
+        assert_eq!(completion(&mut ends.host), WorkCompletion::Done { id });
     }
 }
 
@@ -150,7 +151,7 @@ fn the_peer_invalidates_windows() {
         ends.target.post_send(slot, 1, Some(window.key()));
         ends.target.flush().unwrap();
         match completion(&mut ends.host) {
-            Completion::Received { slot, invalidated, .. } => {
+            WorkCompletion::Received { slot, invalidated, .. } => {
                 assert_eq!(invalidated, Some(window.key()));
                 ends.host.post_receive(slot);
                 ends.host.flush().unwrap();
@@ -158,7 +159,7 @@ fn the_peer_invalidates_windows() {
             other => panic!("{other:?}"),
         }
         assert!(!ends.host.is_bound(window));
-        assert!(matches!(completion(&mut ends.target), Completion::Sent { .. }));
+        assert!(matches!(completion(&mut ends.target), WorkCompletion::Sent { .. }));
     }
 }
 

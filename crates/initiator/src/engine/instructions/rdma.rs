@@ -10,13 +10,13 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{ControllerId, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 use ebof_rdma::private_data::ConnectAccept;
 use ebof_region::Buffer;
-use ebof_verbs::{Attributes, Completion, Handshake, Listener, ListenerEvent, Network, QueuePair, simulated};
+use ebof_verbs::{Attributes, Handshake, Listener, ListenerEvent, Network, QueuePair, WorkCompletion, simulated};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{BATCH, ROUNDS, unmerged};
 use crate::command::data::{AdminData, Data};
 use crate::engine::Engine;
-use crate::link::{self, Link, Wanted};
+use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
 use crate::options::transport::Transport;
 use crate::wait::Waiter;
@@ -45,7 +45,7 @@ impl World {
         let mut tried = options.tried(1);
         let wanted = Wanted { queue: QueueId(1), entries: ENTRIES, controller: ControllerId(1), in_capsule: 0 };
         let mut controller = None;
-        let link: Link = {
+        let link: HostLink = {
             let mut connecting = pin!(link::connect(&options, wanted, &mut tried, &waiter, &cancel));
             loop {
                 if let Poll::Ready(connected) = connecting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -65,7 +65,7 @@ impl World {
     fn answer(&mut self) {
         while self.network.step() {}
         while let Some(completion) = self.controller.poll().unwrap() {
-            let Completion::Received { slot, .. } = completion else { continue };
+            let WorkCompletion::Received { slot, .. } = completion else { continue };
             let sqe = Sqe::read_from_prefix(self.controller.received(slot)).unwrap().0;
             self.controller.post_receive(slot);
             let slot = self.controller.take_send_slot().unwrap();

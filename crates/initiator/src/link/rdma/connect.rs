@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebof_nvme::Cid;
 use ebof_rdma::capsule::COMMAND_BYTES;
-use ebof_rdma::host::{Config, Connection};
+use ebof_rdma::host::{Connection, ConnectionConfig};
 use ebof_rdma::private_data::ConnectReject;
 use ebof_verbs::{Attributes, Bell, ConnectOptions, Connecting, Error, Event, Handshake, Network, QueuePair};
 use rustix::io::Errno;
@@ -96,7 +96,8 @@ impl Attempt<'_> {
         self.resolve(&mut connecting).await?;
         tried.step = Step::QueuePair;
         let in_capsule = self.wanted.in_capsule.min(IN_CAPSULE_MAX);
-        let config = Config { queue: self.wanted.queue, entries: self.wanted.entries, cntlid: self.wanted.controller };
+        let config =
+            ConnectionConfig { queue: self.wanted.queue, entries: self.wanted.entries, cntlid: self.wanted.controller };
         let connection = Connection::new(config);
         let sends = u32::from(self.wanted.entries);
         let keys = RemoteKeys::new(self.options.memory_windows, connecting.device());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ebof_nvme::QueueId;
 use ebof_sockets::Stream;
 use ebof_tcp::Digest;
-use ebof_tcp::host::{Config, Connection};
+use ebof_tcp::host::{Connection, ConnectionConfig};
 
 use super::{Tcp, errno, socket};
 use crate::command::data::AdminData;
@@ -65,9 +65,9 @@ fn open(options: &Options, tried: &mut Tried, waiter: &Waiter, cancel: &Cancel) 
     Ok((stream, SocketAddr::from(([0; 4], 0))))
 }
 
-fn config(options: &Options) -> Config {
+fn config(options: &Options) -> ConnectionConfig {
     let digest = |wanted| if wanted { Digest::Required } else { Digest::Refused };
-    Config {
+    ConnectionConfig {
         alignment: 4,
         header_digest: digest(options.hdr_digest),
         data_digest: digest(options.data_digest),

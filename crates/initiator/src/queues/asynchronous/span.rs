@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebof_region::Region;
 
-use crate::command::data::Buffer;
+use crate::command::data::IoBuffer;
 
 /// The data of one command.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl<B> Span<B> {
 
     pub(super) fn whole(buffer: B) -> Self
     where
-        B: Buffer,
+        B: IoBuffer,
     {
         let length = buffer.as_ref().len();
         Self::Part { buffer, start: 0, length }
@@ -41,7 +41,7 @@ impl<B> Span<B> {
     }
 }
 
-impl<B: Buffer> AsRef<[u8]> for Span<B> {
+impl<B: IoBuffer> AsRef<[u8]> for Span<B> {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Part { buffer, start, length } => &buffer.as_ref()[*start..][..*length],
@@ -50,7 +50,7 @@ impl<B: Buffer> AsRef<[u8]> for Span<B> {
     }
 }
 
-impl<B: Buffer> AsMut<[u8]> for Span<B> {
+impl<B: IoBuffer> AsMut<[u8]> for Span<B> {
     fn as_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Part { buffer, start, length } => &mut buffer.as_mut()[*start..][..*length],
@@ -59,7 +59,7 @@ impl<B: Buffer> AsMut<[u8]> for Span<B> {
     }
 }
 
-impl<B: Buffer> Buffer for Span<B> {
+impl<B: IoBuffer> IoBuffer for Span<B> {
     fn region(&self) -> Option<&Arc<Region>> {
         match self {
             Self::Part { buffer, .. } => buffer.region(),

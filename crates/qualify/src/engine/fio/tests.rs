@@ -196,7 +196,7 @@ fn logs_of_all_threads_add_up() {
 }
 
 /// A program in place of fio: a script that has the path of the report in `$report`.
-fn run_script(script: &str, progress: ControlFlow<()>) -> Result<Outcome, EngineError> {
+fn run_script(script: &str, progress: ControlFlow<()>) -> Result<LoadResult, EngineError> {
     let directory = tempfile::tempdir().unwrap();
     let fio = directory.path().join("script");
     std::fs::write(directory.path().join("recorded"), RECORDED).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::MemfdFlags;
 
 use super::*;
-use crate::shared::{Access, SharedMapping};
+use crate::shared::{MappingAccess, SharedMapping};
 
 fn unsealed(bytes: u64) -> OwnedFd {
     let file = rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC).unwrap();
@@ -17,7 +17,7 @@ fn unsealed(bytes: u64) -> OwnedFd {
 }
 
 fn mapped(file: &OwnedFd, bytes: u64) -> Arc<SharedMapping> {
-    SharedMapping::map_any(file, 0, bytes, Access::ALL, &Arc::default()).unwrap()
+    SharedMapping::map_any(file, 0, bytes, MappingAccess::ALL, &Arc::default()).unwrap()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The end of a connection: nothing of its buffers goes back to the pool before the adapter is done
 //! with them.
 
-use ebof_verbs::{Completion, WorkRequest};
+use ebof_verbs::{WorkCompletion, WorkRequest};
 
 use super::Rdma;
 use super::held::Origin;
@@ -127,9 +127,11 @@ impl Rdma {
 }
 
 /// The receive that has come back.
-fn receive_of(completion: Completion) -> Option<u32> {
+fn receive_of(completion: WorkCompletion) -> Option<u32> {
     match completion {
-        Completion::Received { slot, .. } | Completion::Failed { what: WorkRequest::Receive(slot), .. } => Some(slot),
+        WorkCompletion::Received { slot, .. } | WorkCompletion::Failed { what: WorkRequest::Receive(slot), .. } => {
+            Some(slot)
+        }
         _ => None,
     }
 }

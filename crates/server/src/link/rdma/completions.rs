@@ -10,7 +10,7 @@ use std::io;
 
 use ebof_backend::Buffer;
 use ebof_rdma::FatalError;
-use ebof_verbs::{Completion, Event, WorkRequest, WorkStatus};
+use ebof_verbs::{Event, WorkCompletion, WorkRequest, WorkStatus};
 
 use super::super::End;
 use super::{Capsule, Fetched, Fetching, Rdma};
@@ -115,13 +115,13 @@ impl Rdma {
             let Some(completion) = pair.poll()? else { break };
             self.collected_bytes += COMPLETION_BYTES;
             match completion {
-                Completion::Received { slot, length, .. } => {
+                WorkCompletion::Received { slot, length, .. } => {
                     self.collected_bytes += length as usize;
                     self.received.push_back(Capsule { slot, length });
                 }
-                Completion::Sent { slot } => self.on_sent(slot),
-                Completion::Done { id } => self.on_read(id),
-                Completion::Failed { what, status } => self.on_failed(what, status),
+                WorkCompletion::Sent { slot } => self.on_sent(slot),
+                WorkCompletion::Done { id } => self.on_read(id),
+                WorkCompletion::Failed { what, status } => self.on_failed(what, status),
             }
         }
         // With receives of its own, a host cannot send more commands than that.

@@ -4,7 +4,7 @@ use ebof_backend::Buffer;
 use ebof_nvme::{Cid, Cqe, Status};
 use ebof_rdma::Segments;
 use ebof_rdma::capsule::{RESPONSE_BYTES, encode_response};
-use ebof_rdma::controller::{Posting, Work};
+use ebof_rdma::controller::{Posting, SendEntry};
 use ebof_verbs::{Error, Held};
 
 use super::super::End;
@@ -155,15 +155,15 @@ impl Rdma {
                 return Ok(pair.flush()?);
             };
             match work {
-                Work::Read { tag, offset, length, remote } => {
+                SendEntry::Read { tag, offset, length, remote } => {
                     let fetching = self.fetching.get(tag as usize).and_then(Option::as_ref);
                     let fetching = fetching.expect("the core reads for those only that were given to it");
                     pair.post_read(fetching.held, fetching.offset + offset, length, of(remote), tag.into());
                 }
-                Work::Write { tag, offset, length, remote } => {
+                SendEntry::Write { tag, offset, length, remote } => {
                     pair.post_write(self.outgoing.held(tag), offset, length, of(remote), None);
                 }
-                Work::Send { cqe, invalidate, tag } => {
+                SendEntry::Send { cqe, invalidate, tag } => {
                     let held = tag.and_then(|tag| self.outgoing.remove(tag));
                     let length = held.map_or(0, |held| held.length);
                     self.post_send(&cqe, invalidate, Sending { length, held });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::Device;
 use ebof_nvme::{Sqe, Status};
-use ebof_region::{Access, SharedMapping};
+use ebof_region::{MappingAccess, SharedMapping};
 
 use super::Rig;
 use super::direct_rig::{DATA, Guest, RAM, RAM_BYTES, Rings, transfer, with_direct_port};
@@ -44,7 +44,7 @@ impl DirectRig {
             let guest = Guest::enabled(&socket);
             let region = guest.client.region(0).unwrap();
             let file = region.file_offset.as_ref().unwrap().file();
-            let doorbells = SharedMapping::map(file, 0x1000, 0x1000, Access::ALL).unwrap();
+            let doorbells = SharedMapping::map(file, 0x1000, 0x1000, MappingAccess::ALL).unwrap();
             (guest, doorbells)
         });
         let (client, _) = listener.accept().unwrap();

@@ -12,7 +12,7 @@ use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{ControllerId, Cqe, Nqn, Nsid, QueueId, Sgl, Sqe};
 use ebof_rdma::private_data::ConnectRequest;
-use ebof_verbs::{Attributes, Completion, ConnectOptions, Event, Handshake, Network, QueuePair, simulated};
+use ebof_verbs::{Attributes, ConnectOptions, Event, Handshake, Network, QueuePair, WorkCompletion, simulated};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{NQN, Rig};
@@ -173,7 +173,7 @@ impl RdmaHost {
     pub(super) fn answered_before_end(&mut self) -> usize {
         let mut answered = 0;
         while let Some(completion) = self.pair.poll().unwrap() {
-            answered += usize::from(matches!(completion, Completion::Received { .. }));
+            answered += usize::from(matches!(completion, WorkCompletion::Received { .. }));
         }
         answered
     }
@@ -190,11 +190,11 @@ impl RdmaHost {
         self.responses.clear();
         while let Some(completion) = self.pair.poll().unwrap() {
             match completion {
-                Completion::Received { slot, .. } => {
+                WorkCompletion::Received { slot, .. } => {
                     self.responses.push(Cqe::read_from_bytes(&self.pair.received(slot)[..16]).unwrap());
                     self.pair.post_receive(slot);
                 }
-                Completion::Sent { .. } => {}
+                WorkCompletion::Sent { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

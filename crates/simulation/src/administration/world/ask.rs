@@ -19,7 +19,7 @@ use super::super::model::{Edit, Request};
 use super::{Unsure, World};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::{Command, Outcome};
+use crate::wire::{Command, CompletedCommand};
 
 /// Commands of one act at most, and those of them that are refused.
 const COMMANDS_MAX: usize = 128;
@@ -215,7 +215,12 @@ impl World {
 
     /// Has a host send a command; `None` where the power goes, or its connection, before the
     /// answer.
-    pub(super) fn ask(&mut self, host: usize, queue: usize, command: &Command) -> Result<Option<Outcome>, Failure> {
+    pub(super) fn ask(
+        &mut self,
+        host: usize,
+        queue: usize,
+        command: &Command,
+    ) -> Result<Option<CompletedCommand>, Failure> {
         let op = self.rig.number();
         (self.asked, self.answer) = (Some((op, host)), None);
         let mut is_sent = false;

@@ -17,7 +17,7 @@ use super::{BLOCK_BYTES, COUNT, Flight, HOSTS, Kind, Reservation, World, functio
 use crate::model::{BlockValue, Op, Wrong, serial, story_lba};
 use crate::rig::{EXTENT, PATIENCE, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::{Command, Outcome};
+use crate::wire::{Command, CompletedCommand};
 
 /// What commands to blocks end with where the disk was slow, and nothing else is the matter.
 const DISK_STATUSES: [Status; 1] = [Status::COMMAND_INTERRUPTED];
@@ -108,7 +108,7 @@ impl World {
         self.flights.insert(op, Flight { host, port, nsid, kind, range, begun, at, is_over: false });
     }
 
-    pub(super) fn ended(&mut self, op: Op, ended: &Outcome) -> Result<(), Failure> {
+    pub(super) fn ended(&mut self, op: Op, ended: &CompletedCommand) -> Result<(), Failure> {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let status = ended.cqe.status();
         self.rig.digest(op, u64::from(status.0));

@@ -14,7 +14,7 @@ use super::{ABORTED_STATUSES, COMMAND_TIMEOUT, Flight, Kind, World, command};
 use crate::model::{BlockValue, Op, Tick, Wrong, serial, story_lba};
 use crate::rig::{EXTENT, PATIENCE, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::Outcome;
+use crate::wire::CompletedCommand;
 
 /// Blocks that are compared at a time.
 const RUN_MAX: u64 = 6;
@@ -155,7 +155,7 @@ impl World {
         (dsm.encode(Nsid(nsid)), Arc::from(data), first..end)
     }
 
-    pub(super) fn io_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
+    pub(super) fn io_ended(&mut self, op: Op, flight: &Flight, ended: &CompletedCommand) -> Result<(), Failure> {
         let now = self.rig.now();
         let status = ended.cqe.status();
         // Blocks of which requests are still at a slow disk may be had later.

@@ -15,7 +15,7 @@ use crate::host::Host;
 use crate::model::Op;
 use crate::rig::System as _;
 use crate::story::{Failure, fail};
-use crate::wire::Outcome;
+use crate::wire::CompletedCommand;
 
 /// After a change of a namespace, for so long an initiator may take it for another one, or for
 /// gone.
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    pub(super) fn learn_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
+    pub(super) fn learn_ended(&mut self, op: Op, flight: &Flight, ended: &CompletedCommand) -> Result<(), Failure> {
         let status = ended.cqe.status();
         // What went while it asked may have been gone when it was answered.
         self.forget_stale(flight.host);

@@ -17,7 +17,7 @@ use super::{CAPACITY, EXTENTS, Flight, Kind, World, command};
 use crate::model::{Blocks, InFlux, Op};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::Outcome;
+use crate::wire::CompletedCommand;
 
 /// How soon it is looked again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    pub(super) fn manage_ended(&mut self, op: Op, flight: &Flight, ended: &Outcome) -> Result<(), Failure> {
+    pub(super) fn manage_ended(&mut self, op: Op, flight: &Flight, ended: &CompletedCommand) -> Result<(), Failure> {
         let status = ended.cqe.status();
         if !status.is_success() {
             return self.manage_failed(op, flight, status);

@@ -33,7 +33,7 @@ fn both_ends_learn_what_the_other_one_says() {
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(all(&mut target), [Completion::Sent { slot }]);
+        assert_eq!(all(&mut target), [WorkCompletion::Sent { slot }]);
         let established = Event::Established { private_data: Vec::new(), responder_resources: 3, initiator_depth: 2 };
         assert_eq!(events(&mut target), [established]);
     }
@@ -185,7 +185,7 @@ fn a_lost_connection_is_noticed_by_who_has_something_under_way() {
     assert!(all(&mut host).is_empty());
     connection.time_out();
     let status = WorkStatus::RetryExceeded;
-    assert_eq!(all(&mut host)[0], Completion::Failed { what: WorkRequest::Send(slot), status });
+    assert_eq!(all(&mut host)[0], WorkCompletion::Failed { what: WorkRequest::Send(slot), status });
     drop(host);
     assert!(all(&mut target).is_empty() && events(&mut target).is_empty());
     target.disconnect();
@@ -201,8 +201,8 @@ fn what_a_machine_that_stops_has_sent_does_not_arrive() {
     send(&mut target, b"x", None);
     target.flush().unwrap();
     connection.break_off(Side::Host);
-    let is_flushed = |completion: &Completion| {
-        matches!(completion, Completion::Failed { what: WorkRequest::Receive(_), status: WorkStatus::Flushed })
+    let is_flushed = |completion: &WorkCompletion| {
+        matches!(completion, WorkCompletion::Failed { what: WorkRequest::Receive(_), status: WorkStatus::Flushed })
     };
     assert!(all(&mut host).iter().all(is_flushed) && connection.is_over());
     assert_eq!(events(&mut host), [Event::Disconnected]);
@@ -270,7 +270,7 @@ fn queue_pairs_share_receives() {
         send(host, b"2", None);
         host.flush().unwrap();
     }
-    let received = |slot| Completion::Received { slot, length: 1, invalidated: None };
+    let received = |slot| WorkCompletion::Received { slot, length: 1, invalidated: None };
     assert_eq!((all(&mut first), all(&mut second)), (vec![received(0), received(1)], vec![]));
     assert_eq!(first.received(1)[0], b'2');
     first.post_receive(1);

@@ -195,7 +195,7 @@ impl Model {
         while let Some(completion) = self.ends[index].pair.poll().unwrap() {
             let end = &mut self.ends[index];
             match completion {
-                Completion::Received { slot, length, invalidated } => {
+                WorkCompletion::Received { slot, length, invalidated } => {
                     assert_eq!((length, invalidated), (8, None));
                     let number = u64::from_le_bytes(end.pair.received(slot)[..8].try_into().unwrap());
                     assert_eq!(end.expected.pop_front(), Some(number));
@@ -205,10 +205,10 @@ impl Model {
                     }
                     end.slots.push(slot);
                 }
-                Completion::Sent { slot } => self.done(index, WorkRequest::Send(slot)),
-                Completion::Done { id } => self.done(index, WorkRequest::Operation(id)),
-                Completion::Failed { what: WorkRequest::Receive(slot), .. } => end.slots.push(slot),
-                Completion::Failed { what, .. } => {
+                WorkCompletion::Sent { slot } => self.done(index, WorkRequest::Send(slot)),
+                WorkCompletion::Done { id } => self.done(index, WorkRequest::Operation(id)),
+                WorkCompletion::Failed { what: WorkRequest::Receive(slot), .. } => end.slots.push(slot),
+                WorkCompletion::Failed { what, .. } => {
                     end.failed = true;
                     self.over(index, what);
                 }

@@ -40,7 +40,7 @@ impl Ends {
         window
     }
 
-    fn write(&mut self, offset: u64, length: u32, key: u32) -> Completion {
+    fn write(&mut self, offset: u64, length: u32, key: u32) -> WorkCompletion {
         let to = Remote { address: self.address + offset, key };
         self.target.post_write(self.from, 0, length, to, Some(5));
         self.target.flush().unwrap();
@@ -48,8 +48,9 @@ impl Ends {
     }
 }
 
-const DONE: Completion = Completion::Done { id: 5 };
-const REFUSED: Completion = Completion::Failed { what: WorkRequest::Operation(5), status: WorkStatus::RemoteAccess };
+const DONE: WorkCompletion = WorkCompletion::Done { id: 5 };
+const REFUSED: WorkCompletion =
+    WorkCompletion::Failed { what: WorkRequest::Operation(5), status: WorkStatus::RemoteAccess };
 
 #[test]
 fn a_window_ends_with_its_invalidation() {
@@ -59,7 +60,7 @@ fn a_window_ends_with_its_invalidation() {
     assert!(ends.host.is_bound(window));
     ends.host.post_invalidate(window, 7);
     ends.host.flush().unwrap();
-    assert_eq!(all(&mut ends.host), [Completion::Done { id: 7 }]);
+    assert_eq!(all(&mut ends.host), [WorkCompletion::Done { id: 7 }]);
     assert!(!ends.host.is_bound(window));
     let written: Vec<_> = ends.buffer.as_slice().chunks(4096).map(|page| page.iter().all(|byte| *byte == 9)).collect();
     assert_eq!(written, [false, true, false, false]);
@@ -100,7 +101,7 @@ fn a_peer_invalidates_windows_where_it_cannot_invalidate_regions() {
         send(&mut ends.target, b"x", Some(window.key()));
         ends.target.flush().unwrap();
         match all(&mut ends.host)[..] {
-            [Completion::Received { slot, invalidated, .. }] => {
+            [WorkCompletion::Received { slot, invalidated, .. }] => {
                 assert_eq!(invalidated, Some(window.key()));
                 ends.host.post_receive(slot);
                 ends.host.flush().unwrap();
@@ -113,7 +114,7 @@ fn a_peer_invalidates_windows_where_it_cannot_invalidate_regions() {
     // Once more.
     send(&mut ends.target, b"x", Some(last));
     ends.target.flush().unwrap();
-    assert!(matches!(all(&mut ends.target)[0], Completion::Failed { status: WorkStatus::RemoteAccess, .. }));
+    assert!(matches!(all(&mut ends.target)[0], WorkCompletion::Failed { status: WorkStatus::RemoteAccess, .. }));
 }
 
 #[test]
