@@ -112,7 +112,7 @@ const ASQ: u64 = 0x28;
 const ACQ: u64 = 0x30;
 const DOORBELLS: u64 = 0x1000;
 
-/// The longest latency that is told from longer ones, nanoseconds.
+/// The longest latency that is distinguished from longer ones, nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Polls without a completion after which others may run.

@@ -44,10 +44,10 @@ impl Lane {
         Ok(match source {
             Opened::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
                 lane: SharedLane::new(if job.hipri { queues.polled() } else { queues.clone() }, depth),
-                encoder: Encoder::of(namespace),
+                encoder: Encoder::new(namespace),
             },
             Opened::Fabric { controller, namespace, queues: None } => {
-                Self::Fabric { queue: controller.queue_pair()?, encoder: Encoder::of(namespace) }
+                Self::Fabric { queue: controller.queue_pair()?, encoder: Encoder::new(namespace) }
             }
             Opened::Local(device) => Self::Local {
                 device: Arc::clone(device),
@@ -168,7 +168,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    fn of(namespace: &Namespace) -> Self {
+    fn new(namespace: &Namespace) -> Self {
         let nsid = namespace.nsid();
         let protection = namespace.protection();
         Self { nsid, block_bytes: u64::from(namespace.block_bytes()), protection }

@@ -120,7 +120,7 @@ pub fn run_all(
     for load in loads {
         check(load, first)?;
     }
-    let opened = loads.iter().map(Opening::of).collect::<Result<Vec<_>, _>>()?;
+    let opened = loads.iter().map(Opening::open).collect::<Result<Vec<_>, _>>()?;
     let job_threads: Vec<JobThread<'_>> =
         loads.iter().enumerate().flat_map(|(load, one)| threads_of(load, one.jobs, &opened[load])).collect();
     let (stats, costs) = run_threads(first, loads.len(), &job_threads, &mut progress)?;
@@ -157,7 +157,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn of(load: &Load<'_>) -> Result<Self, BenchError> {
+    fn open(load: &Load<'_>) -> Result<Self, BenchError> {
         let opened = load.source.open(load.jobs, load.queues)?;
         let (capacity, unit, transfer_max) = opened.geometry();
         let parts = load.jobs.iter().map(|job| job.check(capacity, unit, transfer_max));
@@ -299,7 +299,7 @@ fn watch(
     progress: &mut impl FnMut(&[LoadProgress]) -> ControlFlow<()>,
     done: impl Fn() -> bool,
 ) -> Option<Cost> {
-    let sample = || Sample::new((0..loads).map(|load| Sums::of(load, job_threads).operations).sum());
+    let sample = || Sample::new((0..loads).map(|load| Sums::collect(load, job_threads).operations).sum());
     let mut begun = None;
     let mut ended = None;
     let started = Instant::now();
@@ -324,7 +324,7 @@ fn watch(
         let elapsed = now.duration_since(started);
         let total = job.runtime.map(|runtime| runtime + job.ramp);
         let all = sums.iter_mut().enumerate().map(|(load, before)| {
-            let sums = Sums::of(load, job_threads);
+            let sums = Sums::collect(load, job_threads);
             let more = sums.since(std::mem::replace(before, sums));
             let per_second = |more: u64| float(more) / since.as_secs_f64();
             LoadProgress {
@@ -356,7 +356,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(load: usize, job_threads: &[JobThread<'_>]) -> Self {
+    fn collect(load: usize, job_threads: &[JobThread<'_>]) -> Self {
         let sum = |pick: fn(&Counters) -> &AtomicU64| {
             let threads = job_threads.iter().filter(|thread| thread.load == load);
             threads.map(|thread| pick(&thread.counters).load(Ordering::Relaxed)).fold(0, u64::saturating_add)

@@ -239,7 +239,7 @@ impl Args {
             options
         })?;
         let device = if self.only_reads() { device.for_reading() } else { device };
-        let seen = device.look()?;
+        let seen = device.inspect()?;
         Ok(DeviceUnderTest { device, seen })
     }
 

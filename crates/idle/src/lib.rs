@@ -28,7 +28,7 @@ pub use thread::{Account, cpu_time};
 pub use yields::Yields;
 
 /// Polls between two steps while no other thread needs the processor.
-const LOOKS_PER_STEP: u32 = 8;
+const POLLS_PER_STEP: u32 = 8;
 
 /// If `sched_yield` takes this long, another thread ran; otherwise it takes a fraction of it.
 const OTHERS_RAN: Duration = Duration::from_micros(2);
@@ -91,11 +91,11 @@ pub enum Step {
 
 /// The state of one waiting thread, or of one source of work that threads wait for in turns.
 ///
-/// Most threads call [`Idle::rest`] after every [`Idle::looks_per_step`] polls without work. If
+/// Most threads call [`Idle::rest`] after every [`Idle::polls_per_step`] polls without work. If
 /// yielding and sleeping are in separate places, the order of calls is: [`Idle::step`] after every
-/// [`Idle::looks_per_step`] polls without work, [`Idle::woke`] after every sleep, [`Idle::found`]
+/// [`Idle::polls_per_step`] polls without work, [`Idle::woke`] after every sleep, [`Idle::found`]
 /// whenever there was work, and [`Idle::stop`] when the thread stops waiting without work.
-/// [`Idle::set_work`] tells how much there was before a step: by that the ways to wait are
+/// [`Idle::set_work`] says how much there was before a step: by that the ways to wait are
 /// compared.
 #[derive(Clone, Debug)]
 pub struct Idle {
@@ -176,9 +176,9 @@ impl Idle {
 
     /// The number of polls before [`Idle::step`] is called.
     #[must_use]
-    pub const fn looks_per_step(&self) -> u32 {
+    pub const fn polls_per_step(&self) -> u32 {
         let yields_to_others = self.shares_processor && self.yields();
-        if yields_to_others || self.sleeps_at_once() { 1 } else { LOOKS_PER_STEP }
+        if yields_to_others || self.sleeps_at_once() { 1 } else { POLLS_PER_STEP }
     }
 
     /// Whether other programs compute on the thread's processor, as far as known.
@@ -223,7 +223,7 @@ impl Idle {
 
     /// There was no work.
     pub fn step(&mut self, now_us: u64) -> Step {
-        self.sharing.look(now_us);
+        self.sharing.on_idle_poll(now_us);
         if self.base_us == 0 {
             return Step::Sleep(None);
         }
@@ -260,7 +260,7 @@ impl Idle {
         self.gave_way(now_us, away, thread::involuntary_switches);
     }
 
-    /// To be called after [`Idle::looks_per_step`] polls without work: yields, or sleeps as
+    /// To be called after [`Idle::polls_per_step`] polls without work: yields, or sleeps as
     /// [`Idle::sleep`] does. Returns whether it slept.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Idle {
     }
 
     /// Like [`Idle::give_way`], if the caller has yielded itself, from `now_us` on for the time
-    /// `away`. `switches` tells how often others have run in place of the thread until now although
+    /// `away`. `switches` is how often others have run in place of the thread until now although
     /// it did not sleep.
     pub fn gave_way(&mut self, now_us: u64, away: Duration, switches: impl FnOnce() -> u64) {
         self.shares_processor = away >= OTHERS_RAN;

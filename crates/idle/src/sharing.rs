@@ -3,7 +3,7 @@
 //!
 //! While nobody else computes, a thread spins and yields now and then. Beside a program that
 //! computes every such yield gives away a whole slice, milliseconds; spinning without yields is
-//! right if the other end runs elsewhere, and sleeping if it needs this processor. No rule tells
+//! right if the other end runs elsewhere, and sleeping if it needs this processor. No rule says
 //! these apart, since it also matters what the other end does, so all are tried: the work done in a
 //! period is the measure.
 //!
@@ -32,8 +32,8 @@ const CHANGED: u8 = 2;
 /// A trial that brings less than a third after this part of its time, in sixteenths, ends.
 const FAILED_SIXTEENTHS: u64 = 7;
 
-/// A trial of [`WaitMethod::Spin`] that brings about as much takes so long, microseconds: spinning may be
-/// better only if both ends do, and the other one begins a trial in this time.
+/// A trial of [`WaitMethod::Spin`] that brings about as much takes so long, microseconds: spinning
+/// may be better only if both ends do, and the other one begins a trial in this time.
 const UNDECIDED_US: u64 = 100_000;
 
 /// Between two trials, microseconds: with the trial 100 ms at most.
@@ -46,11 +46,11 @@ const JITTER_US: u64 = 20_000;
 /// After so many trials of another way yields are tried: the processor may not be shared any more.
 const TRIALS_PER_YIELD: u32 = 3;
 
-/// After so many periods of [`WaitMethod::Spin`] it has to prove again that it is better. Where both ends
-/// spin, and both had better sleep, neither gains by sleeping alone.
+/// After so many periods of [`WaitMethod::Spin`] it has to prove again that it is better. Where
+/// both ends spin, and both had better sleep, neither gains by sleeping alone.
 const PERIODS_PER_PROOF: u8 = 4;
 
-/// After so many microseconds without a look nothing is known.
+/// After so many microseconds without a poll, measurements are discarded.
 const FORGOTTEN_US: u64 = 2_000_000;
 
 /// A way to wait.
@@ -118,7 +118,7 @@ pub(crate) struct Sharing {
     /// When a yield was slow for the last time while the processor was not known to be shared,
     /// and the thread's involuntary switches until then.
     suspected: Option<(u64, u64)>,
-    looked_us: u64,
+    polled_us: u64,
 }
 
 impl Sharing {
@@ -135,7 +135,7 @@ impl Sharing {
             trial_us: TRIAL_US,
             trials: 0,
             suspected: None,
-            looked_us: 0,
+            polled_us: 0,
         }
     }
 
@@ -157,7 +157,7 @@ impl Sharing {
         self.work = work;
     }
 
-    /// The thread yielded from `now_us` on for `away_us`. `switches` tells how often another thread
+    /// The thread yielded from `now_us` on for `away_us`. `switches` is how often another thread
     /// has run in place of this one although it did not sleep: a hypervisor that takes the
     /// processor away makes a yield slow, too, and no other way is better then.
     pub(crate) fn yielded(&mut self, now_us: u64, away_us: u64, switches: impl FnOnce() -> u64) {
@@ -181,14 +181,14 @@ impl Sharing {
     }
 
     /// There is no work at `now_us`: decides whether the way to wait changes.
-    pub(crate) fn look(&mut self, now_us: u64) {
-        let unseen_us = now_us.saturating_sub(self.looked_us);
-        self.looked_us = now_us;
+    pub(crate) fn on_idle_poll(&mut self, now_us: u64) {
+        let unseen_us = now_us.saturating_sub(self.polled_us);
+        self.polled_us = now_us;
         if !self.is_shared() {
             return;
         }
         if unseen_us > FORGOTTEN_US {
-            *self = Self { work: self.work, looked_us: now_us, ..Self::new() };
+            *self = Self { work: self.work, polled_us: now_us, ..Self::new() };
             return;
         }
         let now = Mark { at_us: now_us, work: self.work };
@@ -270,8 +270,8 @@ impl Sharing {
         self.begin(now.at_us, next);
     }
 
-    /// Begins with [`WaitMethod::Sleep`], which is nowhere very wrong: the others have to prove that they
-    /// are better than that.
+    /// Begins with [`WaitMethod::Sleep`], which is nowhere very wrong: the others have to prove
+    /// that they are better than that.
     fn sleep_first(&mut self, now_us: u64) {
         self.method = WaitMethod::Sleep;
         self.last = None;

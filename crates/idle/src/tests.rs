@@ -167,7 +167,7 @@ fn rare_work_wakes_a_thread_once() {
     assert_eq!(sleeps(&mut idle, 40_000), 2, "the first one measures");
     let often = (0..1000).map(|_| sleeps(&mut idle, 40_000)).sum::<u32>();
     assert!((1010..1020).contains(&often), "{often} sleeps in 1000 waits; few of them measure");
-    assert_eq!((idle.spin_us(), idle.looks_per_step()), (0, 1), "and no look");
+    assert_eq!((idle.spin_us(), idle.polls_per_step()), (0, 1), "and no look");
     // If work arrives sooner, the thread spins again.
     assert_eq!((sleeps(&mut idle, 500), sleeps(&mut idle, 500)), (1, 2));
 }
@@ -243,10 +243,10 @@ fn time_of_other_threads_does_not_count_as_spinning() {
     let mut idle = Idle::new(50);
     assert_eq!(idle.step(0), Step::GiveWay);
     idle.gave_way(0, Duration::from_micros(45), || 1);
-    assert_eq!(idle.looks_per_step(), 1);
+    assert_eq!(idle.polls_per_step(), 1);
     assert_eq!(idle.step(90), Step::GiveWay);
     idle.gave_way(90, Duration::from_nanos(300), || 1);
-    assert_eq!(idle.looks_per_step(), LOOKS_PER_STEP);
+    assert_eq!(idle.polls_per_step(), POLLS_PER_STEP);
     assert_eq!(idle.step(95), Step::Sleep(Some(PROBE_US)));
     idle.woke(150, false);
     assert_eq!(idle.step(151), Step::Sleep(None), "once a wait sleeps it does not look again");
@@ -264,7 +264,7 @@ fn any_times_are_accepted() {
                 1 => idle.woke(time, time % 2 == 0),
                 2 => idle.found(time),
                 3 => idle.gave_way(time, Duration::from_micros(time), || time),
-                _ => _ = idle.looks_per_step(),
+                _ => _ = idle.polls_per_step(),
             }
             let spin_us = idle.spin_us();
             prop_assert!(spin_us == 0 || (base..=base.max(SPIN_MAX_US)).contains(&spin_us));

@@ -1,5 +1,5 @@
-//! What the kernel's scheduler tells and is asked for the calling thread: how often others ran in
-//! its place, and a short slice.
+//! What the kernel's scheduler reports of, and is asked for, the calling thread: how often others
+//! ran in its place, and a short slice.
 #![allow(unsafe_code, reason = "no safe crate has sched_setattr; each block says why")]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! Yields of a thread that looks for something for a moment and does not sleep for it.
+//! Yields of a thread that polls for a moment and does not sleep for it.
 
 use std::time::{Duration, Instant};
 

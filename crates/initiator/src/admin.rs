@@ -479,7 +479,7 @@ impl Admin {
         let shared = Arc::clone(&self.shared);
         let options = &shared.options;
         tracing::warn!(address = %options.address(), nqn = %options.nqn, %loss, "connection lost, reconnecting");
-        if let Some(trouble) = Trouble::of(loss) {
+        if let Some(trouble) = Trouble::from_loss(loss) {
             shared.troubles.note(trouble);
         }
         shared.set_down(State::Reconnecting);

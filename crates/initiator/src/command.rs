@@ -1,6 +1,6 @@
 //! Commands on their way: their data and completions, the slots that hold them while they are
 //! outstanding, how large one may be, what a status means for one, and what goes wrong with them
-//! that nobody is told of otherwise.
+//! that is not reported otherwise.
 //!
 //! Sends nothing. Which connection a command is on is not known here.
 

@@ -157,8 +157,8 @@ impl Controller {
         self.0.shared.wait_live(deadline)
     }
 
-    /// How often the controller has told that the access to namespaces changed (ANA): what waits
-    /// for that can be tried when this has grown.
+    /// How often the controller has reported that the access to namespaces changed (ANA): what
+    /// waits for that can be tried when this has grown.
     #[must_use]
     pub fn path_changes(&self) -> u64 {
         self.0.shared.path_changes()
@@ -390,7 +390,11 @@ impl Controller {
                 identify => {
                     let descriptors = match self.identify_with(waiter, Cns::NAMESPACE_ID_DESCRIPTORS, nsid).await {
                         Ok(bytes) => Some(bytes),
-                        Err(Error::Status { status, .. }) if matches!(Refusal::of(status), Refusal::Permanent) => None,
+                        Err(Error::Status { status, .. })
+                            if matches!(Refusal::from_status(status), Refusal::Permanent) =>
+                        {
+                            None
+                        }
                         Err(error) => return Err(error),
                     };
                     Inspection::found(nsid, identify?, descriptors.as_deref())

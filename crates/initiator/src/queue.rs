@@ -281,7 +281,7 @@ impl<B: IoBuffer> QueuePair<B> {
     fn spin(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
         loop {
             let mut connected = true;
-            for _ in 0..self.idle.looks_per_step() {
+            for _ in 0..self.idle.polls_per_step() {
                 match self.poll() {
                     Ok(None) => {}
                     Err(Error::NotConnected(why)) if why.state == State::Reconnecting => {

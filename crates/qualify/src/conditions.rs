@@ -18,7 +18,7 @@ use crate::results::float;
 pub const OTHERS_PERCENT_MAX: f64 = 10.0;
 /// Clock ticks in a second, in /proc. The kernel has no other value for programs.
 const TICKS_PER_S: f64 = 100.0;
-/// Processes that are looked at, at most.
+/// Processes that are inspected, at most.
 const PROCESSES_MAX: usize = 65_536;
 
 /// A process in /proc.
@@ -99,7 +99,7 @@ pub fn disturbance(conditions: &Conditions) -> Option<String> {
 }
 
 /// The process that listens on a TCP port of this machine; `None` if there is none, or it is not
-/// ours to look at.
+/// ours to inspect.
 #[must_use]
 pub fn listener(port: u16) -> Option<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];

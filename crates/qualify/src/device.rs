@@ -82,7 +82,7 @@ pub enum DeviceError {
     },
 }
 
-/// What a look at a device found.
+/// What an inspection of a device found.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// What it says of itself.
@@ -108,7 +108,7 @@ const AWAY_MAX: Duration = Duration::from_secs(5);
 /// Log Page Identifier of SMART / Health Information.
 const HEALTH: u8 = 0x02;
 
-/// Bytes of each end that are looked at. All signatures that blkid knows are within them, but for
+/// Bytes of each end that are inspected. All signatures that blkid knows are within them, but for
 /// those of file systems on discs: VMFS begins at 2 MiB, Promise's RAID up to 1.6 MB before the
 /// end.
 pub const END_BYTES: u64 = 4 << 20;
@@ -207,15 +207,15 @@ impl Device {
         std::net::UdpSocket::bind((address, 0)).is_ok().then_some(port)
     }
 
-    /// Opens it, and looks what it is. A file with a size in its specification is created.
+    /// Opens and inspects it. A file with a size in its specification is created.
     ///
     /// # Errors
     /// It cannot be opened or read.
-    pub fn look(&self) -> Result<Seen, DeviceError> {
+    pub fn inspect(&self) -> Result<Seen, DeviceError> {
         let open_error = |error| DeviceError::Open { name: self.name.clone(), error };
         match &self.kind {
-            Kind::Namespace(options, nsid) => self.look_at_namespace(options, *nsid).map_err(open_error),
-            Kind::Path(path, spec) => self.look_at_path(path, spec),
+            Kind::Namespace(options, nsid) => self.inspect_namespace(options, *nsid).map_err(open_error),
+            Kind::Path(path, spec) => self.inspect_path(path, spec),
             Kind::Opened(source, _) => {
                 let mut identity = self.identity();
                 if let Source::Device(device, _) = source {
@@ -223,10 +223,10 @@ impl Device {
                     identity.block_bytes = device.geometry().logical_block_bytes;
                     identity.details = vec![("description".to_owned(), device.describe())];
                 }
-                Ok(Seen { is_new: true, ..Seen::of(identity) })
+                Ok(Seen { is_new: true, ..Seen::new(identity) })
             }
             // The programs that measure them find out.
-            Kind::Iscsi | Kind::Nbd => Ok(Seen::of(self.identity())),
+            Kind::Iscsi | Kind::Nbd => Ok(Seen::new(self.identity())),
         }
     }
 
@@ -262,7 +262,7 @@ impl Device {
         Identity { name: self.name.clone(), kind: self.kind_name().to_owned(), ..Identity::default() }
     }
 
-    fn look_at_namespace(&self, options: &Options, nsid: Nsid) -> Result<Seen, SourceError> {
+    fn inspect_namespace(&self, options: &Options, nsid: Nsid) -> Result<Seen, SourceError> {
         let mut options = options.clone();
         (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (QUEUES_ASKED, 0, 0);
         let controller = Controller::connect(&options)?;
@@ -288,12 +288,13 @@ impl Device {
         let transfer = u64::from(namespace.max_transfer_blocks()) * u64::from(block_bytes);
         let is_read_only = namespace.is_write_protected();
         let io_queues_max = Some(controller.io_queues());
-        let seen = Seen { transfer_bytes_max: Some(transfer), io_queues_max, is_read_only, ends, ..Seen::of(identity) };
+        let seen =
+            Seen { transfer_bytes_max: Some(transfer), io_queues_max, is_read_only, ends, ..Seen::new(identity) };
         controller.disconnect();
         Ok(seen)
     }
 
-    fn look_at_path(&self, path: &Path, spec: &Spec) -> Result<Seen, DeviceError> {
+    fn inspect_path(&self, path: &Path, spec: &Spec) -> Result<Seen, DeviceError> {
         let was_there = path.exists();
         let device =
             open_direct(spec).map_err(|error| DeviceError::Open { name: self.name.clone(), error: error.into() })?;
@@ -316,13 +317,13 @@ impl Device {
             is_read_only: geometry.read_only || is_read_only(path),
             is_new: !was_there,
             ends: ends.map_err(read_error)?,
-            ..Seen::of(identity)
+            ..Seen::new(identity)
         })
     }
 }
 
 impl Seen {
-    fn of(identity: Identity) -> Self {
+    fn new(identity: Identity) -> Self {
         let ends = [Vec::new(), Vec::new()];
         Self { identity, transfer_bytes_max: None, io_queues_max: None, is_read_only: false, is_new: false, ends }
     }
@@ -380,7 +381,7 @@ fn is_read_only(path: &Path) -> bool {
         && sys_directory(path).and_then(|sys| read(&sys.join("ro"))).is_some_and(|text| text.trim() == "1")
 }
 
-/// What /sys tells of a block device, or of the disk below a file.
+/// What /sys says of a block device, or of the disk below a file.
 fn details_of_path(path: &Path) -> Vec<(String, String)> {
     let Some(sys) = sys_directory(path) else { return Vec::new() };
     // What a disk is called is with the disk, not with its partitions.
@@ -437,17 +438,17 @@ mod tests {
     fn a_file_is_created_and_its_ends_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
-        let new = parse(&format!("{}:4Mi", path.display())).unwrap().look().unwrap();
+        let new = parse(&format!("{}:4Mi", path.display())).unwrap().inspect().unwrap();
         assert!(new.is_new && !new.is_read_only);
         assert_eq!((new.identity.capacity_bytes, new.ends[0].len(), new.ends[1].len()), (4 << 20, 4 << 20, 0));
         fs::write(&path, vec![7; 9 << 20]).unwrap();
-        let seen = parse(&path.display().to_string()).unwrap().look().unwrap();
+        let seen = parse(&path.display().to_string()).unwrap().inspect().unwrap();
         assert_eq!((seen.ends[0].len(), seen.ends[1].len()), (4 << 20, 4 << 20));
         fs::write(&path, vec![7; 1_500_000 / 4096 * 4096]).unwrap();
-        let seen = parse(&path.display().to_string()).unwrap().look().unwrap();
+        let seen = parse(&path.display().to_string()).unwrap().inspect().unwrap();
         assert!(!seen.is_new && seen.ends.iter().flatten().all(|&byte| byte == 7));
         assert_eq!(seen.ends[0].len() + seen.ends[1].len(), 1_500_000 / 4096 * 4096);
-        let missing = parse("/nonexistent/disk.img").unwrap().look().unwrap_err().to_string();
+        let missing = parse("/nonexistent/disk.img").unwrap().inspect().unwrap_err().to_string();
         assert!(missing.contains("/nonexistent/disk.img"), "{missing}");
     }
 

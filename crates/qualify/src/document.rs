@@ -132,7 +132,7 @@ impl EngineName {
 pub struct Column {
     /// Short and unique in the document: `A`, `B`.
     pub id: String,
-    /// For people, as short as tells it from the others.
+    /// For people, as short as it is unambiguous.
     pub label: String,
     /// What is measured.
     pub device: Identity,
@@ -157,7 +157,7 @@ pub struct Identity {
     pub capacity_bytes: u64,
     /// Bytes of a logical block; 0 is not known.
     pub block_bytes: u32,
-    /// Model, serial number, firmware, address and whatever else it tells.
+    /// Model, serial number, firmware, address and whatever else it reports.
     pub details: Vec<(String, String)>,
 }
 
@@ -227,7 +227,7 @@ pub struct Reference {
     pub document: String,
     /// What was measured there, as in "Ethernet SSD over RoCE".
     pub what: String,
-    /// In the phase's unit; `None` where it tells a ratio only.
+    /// In the phase's unit; `None` where it states a ratio only.
     pub value: Option<f64>,
     /// Over the fabric, divided by the local drive.
     pub ratio: Option<f64>,

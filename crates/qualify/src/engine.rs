@@ -138,7 +138,7 @@ pub enum EngineError {
     Ended(String),
 }
 
-/// The report of a program that tells no more than a rate: of its latencies only a mean is known.
+/// The report of a program that prints no more than a rate: of its latencies only a mean is known.
 fn report_of_rate(source: String, job: &Job, elapsed_s: f64, iops: f64, mean_us: f64) -> Report {
     let bytes_per_s = iops * f64::from(job.block_bytes);
     let latency = Latency { min_us: 0.0, mean_us, stddev_us: 0.0, max_us: 0.0, percentiles: Vec::new() };

@@ -75,7 +75,7 @@ impl BlockDevice {
     ///
     /// # Errors
     /// Why it cannot be one.
-    pub(crate) fn of(device: &Device, attach: &dyn Attach) -> Result<Self, String> {
+    pub(crate) fn open(device: &Device, attach: &dyn Attach) -> Result<Self, String> {
         match &device.kind {
             Kind::Path(path, _) if crate::device::is_block_device(path) => {
                 Ok(Self { path: path.clone(), loop_device: None, _attached: None })
@@ -131,7 +131,7 @@ impl Mounted {
         let directory = tempfile::Builder::new().prefix("ebof-qualify.").tempdir();
         let directory = directory.map_err(|error| format!("making a directory: {error}"))?;
         let mount = Mount { file: directory.path().join("mnt/file"), bytes: 0 };
-        let block = BlockDevice::of(&device.device, attach)?;
+        let block = BlockDevice::open(&device.device, attach)?;
         let mut made = Self { mount, directory, is_mounted: false, made_on: None, block };
         let block = made.block.path.display().to_string();
         let point = made.directory.path().join("mnt");
@@ -142,13 +142,13 @@ impl Mounted {
         run(&format!("mkfs.{name}"), &["-q", force, &block])?;
         run("mount", &[&block, &point.display().to_string()])?;
         made.is_mounted = true;
-        made.mount.bytes = made_file(&made.mount.file, &point, bytes)?;
+        made.mount.bytes = create_file(&made.mount.file, &point, bytes)?;
         Ok(made)
     }
 }
 
 /// Makes the file, and returns its size.
-fn made_file(file: &Path, point: &Path, bytes: Option<u64>) -> Result<u64, String> {
+fn create_file(file: &Path, point: &Path, bytes: Option<u64>) -> Result<u64, String> {
     let error = |error: std::io::Error| format!("{}: {error}", file.display());
     let space = rustix::fs::statvfs(point).map_err(|errno| error(errno.into()))?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);

@@ -50,7 +50,7 @@ pub enum Refusal {
 }
 
 /// Checks that `device` may be overwritten. `force` gives up what is on it, but not that nobody
-/// uses it. `used_by` tells who uses a block device of this machine.
+/// uses it. `used_by` says who uses a block device of this machine.
 ///
 /// # Errors
 /// Why it is not.
@@ -138,7 +138,7 @@ mod tests {
 
     fn look(path: &Path) -> (Device, Seen) {
         let device = Device::parse(&path.display().to_string(), Options::from_uri).unwrap();
-        let seen = device.look().unwrap();
+        let seen = device.inspect().unwrap();
         (device, seen)
     }
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_device_that_other_programs_read_is_overwritten_only_by_force() {
         let device = Device::parse("nbd://127.0.0.1/export", Options::from_uri).unwrap();
-        let seen = device.look().unwrap();
+        let seen = device.inspect().unwrap();
         assert!(matches!(check(&device, &seen, false, nobody), Err(Refusal::Unknown { .. })));
         check(&device, &seen, true, nobody).unwrap();
     }

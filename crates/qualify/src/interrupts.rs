@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use crate::machine::read;
 use crate::results::float;
 
-/// Processes that are looked at, at most.
+/// Processes that are inspected, at most.
 const PROCESSES_MAX: usize = 65_536;
-/// Interrupts of an interface that are looked at, at most.
+/// Interrupts of an interface that are inspected, at most.
 const INTERRUPTS_MAX: usize = 1024;
 
 /// Settings for the report, of these interfaces: name and value.
@@ -122,11 +122,11 @@ pub(crate) struct Busiest {
 
 impl Ticks {
     pub(crate) fn now() -> Self {
-        Self::of(&read(Path::new("/proc/stat")).unwrap_or_default())
+        Self::parse(&read(Path::new("/proc/stat")).unwrap_or_default())
     }
 
     /// Lines of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
-    fn of(stat: &str) -> Self {
+    fn parse(stat: &str) -> Self {
         let line = |line: &str| {
             let mut words = line.strip_prefix("cpu")?.split_whitespace();
             let processor = words.next().filter(|_| !line.starts_with("cpu "))?.parse::<u32>().ok()?;
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn the_processor_of_the_interrupts_is_found() {
         let stat = |soft: u64| {
-            Ticks::of(&format!(
+            Ticks::parse(&format!(
                 "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\ncpu1 20 0 20 100 0 0 {soft} 0 0 0\nintr 1\n"
             ))
         };

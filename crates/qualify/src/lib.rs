@@ -1,8 +1,8 @@
 //! Procedures that qualify a drive, a host or a fabric: the order of their loads, the rules of a
 //! fair comparison, the document that they produce, and the reports that are made from it.
 //!
-//! Owns what is run when, what counts, and what is told. How a load is generated and measured is in
-//! `ebof-bench`; arguments, questions and progress bars are the caller's.
+//! Owns what is run when, what counts, and what is reported. How a load is generated and measured
+//! is in `ebof-bench`; arguments, questions and progress bars are the caller's.
 #![forbid(unsafe_code)]
 
 pub mod conditions;

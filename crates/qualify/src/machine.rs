@@ -18,7 +18,7 @@ pub struct Machine {
     pub processors: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The hypervisor, if one tells of itself.
+    /// The hypervisor, if one identifies itself.
     pub hypervisor: Option<String>,
     /// How the kernel chooses the processors' frequency.
     pub governor: Option<String>,
@@ -30,7 +30,7 @@ pub struct Machine {
     pub settings: Vec<(String, String)>,
 }
 
-/// The files of /proc and /sys that are told as settings.
+/// The files of /proc and /sys that are reported as settings.
 const SETTINGS: [&str; 8] = [
     "/proc/sys/net/core/busy_poll",
     "/proc/sys/net/core/busy_read",
@@ -42,7 +42,7 @@ const SETTINGS: [&str; 8] = [
     "/sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// The most of a file that is read, and the most interfaces that are told.
+/// The most of a file that is read, and the most interfaces that are reported.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 const INTERFACES_MAX: usize = 32;
 

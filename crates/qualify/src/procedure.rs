@@ -43,7 +43,7 @@ pub struct Wish {
     pub repeats: u32,
 }
 
-/// A device, and what a look at it found.
+/// A device, and what its inspection found.
 #[derive(Clone, Debug)]
 pub struct DeviceUnderTest {
     /// The device.
@@ -101,7 +101,7 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// No device tells its size.
+    /// No device has a known size.
     #[error("{device} does not tell its size: say how much of it to use, as in --size 1G")]
     NoSize {
         /// The first device.
@@ -231,7 +231,7 @@ impl Wish {
     }
 
     /// The bytes that all devices have and the procedure uses, a multiple of 1 MiB if there are so
-    /// many; `None` if no device tells its size.
+    /// many; `None` if no device has a known size.
     fn area_bytes(&self) -> Option<u64> {
         const LEAST: u64 = 64 << 20;
         // What another program measures does not tell its size here.
@@ -337,7 +337,7 @@ impl Wish {
     }
 }
 
-/// Large blocks are told in MB/s.
+/// Large blocks are reported in MB/s.
 fn unit(block_bytes: u32) -> Unit {
     if block_bytes >= 64 << 10 { Unit::MegabytesPerSecond } else { Unit::Iops }
 }
@@ -388,7 +388,7 @@ fn label(kind: &str, name: &str) -> String {
     }
 }
 
-/// The end of a URI or path: what tells it from others.
+/// The end of a URI or path: what distinguishes it from others.
 fn tail(name: &str) -> String {
     const LENGTH_MAX: usize = 24;
     let rest = name.split_once("://").map_or(name, |(_, rest)| rest);

@@ -24,7 +24,7 @@ use steps::{Step, order};
 pub trait Observer {
     /// A run begins.
     fn begin(&mut self, begun: &Begun<'_>);
-    /// It goes on.
+    /// The run continues.
     fn progress(&mut self, progress: &LoadProgress);
     /// It has ended, in `phase`.
     fn end(&mut self, phase: &Phase, run: &Run);
@@ -53,7 +53,7 @@ pub struct Begun<'a> {
     pub remaining: Duration,
 }
 
-/// What a report tells of its making.
+/// What a report says of how it was made.
 #[derive(Clone, Debug)]
 pub struct Provenance {
     /// The command line.
@@ -145,7 +145,7 @@ impl<'a> Runner<'a> {
         Ok(Self { devices: &wish.devices, repeats: wish.repeats, columns, store, document, attach, systems })
     }
 
-    /// Runs it to its end, and returns the document. An early end is told by its state.
+    /// Runs it to its end, and returns the document. Its state says if it ended early.
     ///
     /// # Errors
     /// The report cannot be written: it is as it was after the last run, and comes along.

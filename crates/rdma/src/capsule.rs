@@ -30,7 +30,7 @@ pub(crate) enum Located<'a> {
     InCapsule { offset: u32, length: u32 },
     /// One piece of the host's memory.
     Keyed { remote: Remote, length: u32, invalidate: bool },
-    /// A list of descriptors, which have not been looked at.
+    /// A list of descriptors, which have not been decoded.
     List(&'a [SglDescriptor]),
 }
 

@@ -32,7 +32,7 @@ use crate::segments::{Lists, Piece, Remote, Segments, refer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The submission queue entry. Where its data are a list of descriptors, its data pointer is a
-    /// Transport SGL of their length, which [`Segments::of`] understands.
+    /// Transport SGL of their length, which [`Segments::from_pointer`] understands.
     pub sqe: Sqe,
     /// Bytes behind it in the capsule.
     pub in_capsule: u32,

@@ -1,7 +1,7 @@
 //! Where the data of a command are in the host's memory: one piece, or a list of pieces.
 //!
-//! A list stays with the connection from the command to its response. What goes on with the command
-//! is a number.
+//! A list stays with the connection from the command to its response. What is passed on with the
+//! command is a number.
 
 use alloc::vec::Vec;
 
@@ -42,7 +42,7 @@ impl Segments {
     /// [`Command::sqe`]: crate::controller::Command::sqe
     #[must_use]
     #[inline]
-    pub fn of(pointer: &DataPointer) -> Option<Self> {
+    pub fn from_pointer(pointer: &DataPointer) -> Option<Self> {
         match pointer.decode() {
             DataLocation::Sgl(Sgl::Keyed { address, length, key, invalidate }) if length > 0 => {
                 Some(Self::one(Remote { address, key }, length, invalidate))

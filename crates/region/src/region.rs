@@ -112,17 +112,17 @@ impl Buffer {
     /// does: `len` has to be bounded by the caller, below 16 TiB.
     #[must_use]
     pub fn zeroed(len: usize) -> Buffer {
-        Buffer::of(Pages::zeroed(len.div_ceil(PAGE_BYTES)))
+        Buffer::from_pages(Pages::zeroed(len.div_ceil(PAGE_BYTES)))
     }
 
     /// A buffer of [`CHUNK_BYTES`](crate::CHUNK_BYTES), all zero, in a region of its own, of the
     /// memory that memory drives consist of: to be exchanged with a part of one.
     #[must_use]
     pub fn chunk() -> Buffer {
-        Buffer::of(Pages::chunk())
+        Buffer::from_pages(Pages::chunk())
     }
 
-    fn of(pages: Pages) -> Buffer {
+    fn from_pages(pages: Pages) -> Buffer {
         let count = u32::try_from(pages.count()).expect("less than 16 TiB");
         Buffer { region: Arc::new(Region::new(pages)), first: 0, count }
     }

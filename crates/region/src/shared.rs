@@ -43,7 +43,7 @@ pub struct SharedMapping {
     pages: (NonNull<u8>, usize),
     /// If the file may become shorter.
     guard: Option<Guard>,
-    /// Something of it was gone, or of another mapping that tells the same owner.
+    /// Something of it was gone, or of another mapping that reports to the same owner.
     has_failed: Arc<AtomicBool>,
 }
 

@@ -14,7 +14,7 @@ pub struct EntryTable(Arc<Returned>);
 #[derive(Debug, Default)]
 struct Returned {
     indices: Mutex<Vec<u16>>,
-    /// Whether there are any: changed under the lock, and looked at without it.
+    /// Whether there are any: changed under the lock, and read without it.
     any: AtomicBool,
 }
 

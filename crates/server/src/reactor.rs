@@ -301,7 +301,7 @@ impl Reactor {
             self.idle.found(now_us);
             return Some(Duration::ZERO);
         }
-        if !idle_turns.is_multiple_of(self.idle.looks_per_step()) {
+        if !idle_turns.is_multiple_of(self.idle.polls_per_step()) {
             return Some(Duration::ZERO);
         }
         // Whoever polls takes the processor from those who share it, its own host among them.

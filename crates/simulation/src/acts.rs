@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::disk::{DiskFault, Loss};
 use crate::random::Random;
 
-/// Something that happens, with chances of its own for everything that goes on meanwhile.
+/// Something that happens, with chances of its own for everything that happens meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Act<W> {
     /// Begins the stream of its chances.

@@ -25,7 +25,7 @@ impl Level for Administration {
     const NAME: &'static str = "administration";
 
     fn acts(&self, seed: u64) -> Vec<Act<What>> {
-        acts::story(&mut Random::of(seed, 1))
+        acts::story(&mut Random::for_part(seed, 1))
     }
 
     fn play(&self, seed: u64, acts: &[Act<What>]) -> Result<Report, Failure> {

@@ -1,6 +1,6 @@
 //! A disk that keeps what it is given in an image, takes its time, and forgets with the power what
-//! was not flushed. It completes requests when it is told to ([`Disk::advance`]), in the order of
-//! times that its seed gives them.
+//! was not flushed. It completes requests when its owner says so ([`Disk::advance`]), in the order
+//! of times that its seed gives them.
 
 mod fault;
 mod late;
@@ -240,7 +240,7 @@ impl Disk {
         }
         let Pending { mut request, remote, covers, .. } = pending;
         let result = state.run(&mut request.operation, covers, &self.profile);
-        // Whoever is told may ask for more.
+        // Whoever is notified may submit more.
         drop(state);
         remote.deliver(request.complete(result));
         true
@@ -359,7 +359,7 @@ impl Disk {
         let under_way = state.under_way();
         let State { changes, random, current, durable, .. } = &mut *state;
         match loss {
-            // The system goes on with what it was given.
+            // The system continues with what it was given.
             None => {
                 for change in under_way.into_iter().filter(|_| random.percent(50)) {
                     change.apply(current);
@@ -453,7 +453,7 @@ impl State {
     }
 
     /// Looks at a write that begins for what must not come any more.
-    fn look_for_late(&mut self, operation: &Operation, profile: &Profile) {
+    fn check_late_writes(&mut self, operation: &Operation, profile: &Profile) {
         if self.barred.is_empty() {
             return;
         }
@@ -540,7 +540,8 @@ impl State {
         if met.count == 0 {
             self.faults.remove(at);
         }
-        // What was not flushed and yet is on the medium would have to be told from what is.
+        // What was not flushed and yet is on the medium would have to be distinguished from what
+        // is.
         Some(DiskFault { done: met.done && action == Action::Write, ..met })
     }
 
@@ -586,7 +587,7 @@ impl Device for Disk {
         }
         let Some(remote) = io.remote() else { return Submitted::Busy(request) };
         let mut state = self.state();
-        state.look_for_late(&request.operation, &self.profile);
+        state.check_late_writes(&request.operation, &self.profile);
         let number = state.number();
         let (percent, slow) = self.profile.slow;
         let most = if state.random.percent(percent) { slow } else { self.profile.quick };

@@ -13,8 +13,8 @@ use crate::random::Random;
 
 /// Where the target listens.
 pub const TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
-/// Until both ends of a lost connection have been told, whether they noticed or not: a host that
-/// waits for a response has nothing under way that its adapter could give up.
+/// Until both ends of a lost connection have been notified, whether they noticed or not: a host
+/// that waits for a response has nothing under way that its adapter could give up.
 const LOST_MAX: Duration = Duration::from_secs(20);
 
 /// The network. Clones are the same one.
@@ -43,9 +43,9 @@ struct Planned {
 /// What goes wrong with a connection.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
-    /// It ends, and both ends are told.
+    /// It ends, and both ends are notified.
     Sever,
-    /// Nothing gets through any more, and nobody is told.
+    /// Nothing gets through any more, and nobody is notified.
     Lose,
     /// The queue pair of an end fails.
     Fail(Side),
@@ -136,7 +136,7 @@ impl Fabric {
     /// in the network, in one way or another; or it is only slow for a time.
     pub fn break_after(&self, from: IpAddr, connection: usize, after: u64) {
         let mut state = self.state();
-        let of_host = state.of(from);
+        let of_host = state.connections_of(from);
         let Some(at) = of_host.len().checked_sub(1 + connection % of_host.len().max(1)) else { return };
         let side = if state.random.percent(50) { Side::Host } else { Side::Target };
         let trouble = state.random.weighted(&[
@@ -203,7 +203,7 @@ fn device(random: &mut Random) -> DeviceAttributes {
 
 impl State {
     /// The connections of a host that are not over, the oldest first.
-    fn of(&self, host: IpAddr) -> Vec<Connection> {
+    fn connections_of(&self, host: IpAddr) -> Vec<Connection> {
         let mut all = self.network.connections();
         all.retain(|connection| connection.host().ip() == host && !connection.is_over());
         all

@@ -2,9 +2,9 @@
 //! between them, while hosts read and write.
 //!
 //! The box asks the drive for one thing at a time, so the model knows whose everything is. When it
-//! is told that something was taken from somebody, no write of his is at the disk, nor comes there;
-//! what was acknowledged is there for the next owner; reservations bind hosts wherever a namespace
-//! goes; and nobody gets more resources than there are.
+//! is notified that something was taken from a host, no write of his is at the disk, nor comes
+//! there; what was acknowledged is there for the next owner; reservations bind hosts wherever a
+//! namespace goes; and nobody gets more resources than there are.
 
 mod acts;
 mod world;
@@ -26,7 +26,7 @@ impl Level for Functions {
     const NAME: &'static str = "functions";
 
     fn acts(&self, seed: u64) -> Vec<Act<What>> {
-        acts::story(&mut Random::of(seed, 1))
+        acts::story(&mut Random::for_part(seed, 1))
     }
 
     fn play(&self, seed: u64, acts: &[Act<What>]) -> Result<Report, Failure> {

@@ -1,6 +1,6 @@
 //! Hosts, either kind behind one interface. A [`RawHost`] is the simulation's own, and does what a
 //! well-behaved host never would; an [`InitiatorHost`] is the product's. Neither decides what its
-//! commands mean; whoever has it is told how they ended.
+//! commands mean; whoever has it gets their results.
 
 mod initiator;
 mod raw;
@@ -15,7 +15,7 @@ use ebof_nvme::Nqn;
 use crate::story::Failure;
 use crate::wire::{Command, CompletedCommand, Wire};
 
-/// What a host is told.
+/// What happens to a host.
 #[derive(Debug)]
 pub enum Event {
     /// A command has ended.

@@ -22,7 +22,7 @@ impl Level for Medium {
     const NAME: &'static str = "medium";
 
     fn acts(&self, seed: u64) -> Vec<Act<What>> {
-        acts::story(&mut Random::of(seed, 1))
+        acts::story(&mut Random::for_part(seed, 1))
     }
 
     fn play(&self, seed: u64, acts: &[Act<What>]) -> Result<Report, Failure> {

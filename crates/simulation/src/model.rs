@@ -2,7 +2,7 @@
 //! is under way and what the power took.
 //!
 //! Every write has a serial number, and every sector says whose it is, which block and which write
-//! it is of. A read that ends well must give one of the values that are possible; where it tells
+//! it is of. A read that ends well must give one of the values that are possible; where it reports
 //! which of several it is, the others are not possible any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +114,7 @@ pub enum InFlux {
 impl InFlux {
     /// Of blocks with this format on a disk that tears them between such sectors.
     #[must_use]
-    pub fn of(block_format: BlockFormat, sector_bytes: u32) -> Self {
+    pub fn for_format(block_format: BlockFormat, sector_bytes: u32) -> Self {
         match block_format.may_be_in_flux() {
             false => Self::Never,
             true if block_format.encrypted && block_format.data_bytes() > sector_bytes.into() => Self::Garbled,

@@ -14,7 +14,7 @@ impl Random {
 
     /// A stream of its own for `part`; the same for the same seed and part.
     #[must_use]
-    pub fn of(seed: u64, part: u64) -> Self {
+    pub fn for_part(seed: u64, part: u64) -> Self {
         let mut random = Self(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03));
         Self(random.number())
     }
@@ -82,7 +82,7 @@ mod tests {
     fn a_seed_is_a_stream_and_parts_have_different_ones() {
         let take = |mut random: Random| -> Vec<u64> { (0..8).map(|_| random.number()).collect() };
         assert_eq!(take(Random::new(7)), take(Random::new(7)));
-        assert_ne!(take(Random::of(7, 1)), take(Random::of(7, 2)));
+        assert_ne!(take(Random::for_part(7, 1)), take(Random::for_part(7, 2)));
         // The reference implementation's first output for this seed.
         assert_eq!(Random::new(1_234_567).number(), 6_457_827_717_110_365_317);
     }

@@ -54,7 +54,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// An empty disk for a drive of this size.
     pub(crate) fn new(seed: u64, drive_bytes: u64) -> Result<Self, Failure> {
-        let mut random = Random::of(seed, 2);
+        let mut random = Random::for_part(seed, 2);
         let clock = Clock::simulated(random.number());
         // Some disks are slow most of the time: then commands meet at them.
         let seldom = (random.below(8), 1 << random.below(9));
@@ -100,7 +100,7 @@ impl Rig {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// Keeps a line where a failing story is told.
+    /// Keeps a line for the report of a failing story.
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
         let time = self.clock.now() - self.begin;
         trace(|| format!("{time:?} {}", line()));
@@ -156,7 +156,7 @@ impl Rig {
         let due = due.into_iter().chain(self.disk.due()).min();
         let is_due = due.is_some_and(|due| due <= now);
         self.hurries = if is_due { (self.hurries + 1).min(120) } else { 0 };
-        // What is due at once was looked at: the time still goes on, a little and then more.
+        // What is due at once was looked at: the time still advances, a little and then more.
         let least = now + Duration::from_nanos(200 << (self.hurries / 8));
         let most = least.max(now + STEP_MAX);
         self.clock.advance_to(due.unwrap_or(most).clamp(least, most));
@@ -243,7 +243,7 @@ pub(crate) trait System: Sized {
             self.act(act.what)?;
             (0..act.steps).try_for_each(|_| self.step())?;
         }
-        self.rig().chances = Random::of(self.rig().seed, 3);
+        self.rig().chances = Random::for_part(self.rig().seed, 3);
         self.restart()?;
         self.stop_flushed()?;
         Ok(self.rig().report())

@@ -1,4 +1,4 @@
-//! A story: what happens to a system, one act after the other, and how it is told: played,
+//! A story: what happens to a system, one act after the other, and how it is reported: played,
 //! replayed, made shorter when it fails.
 //!
 //! An act is data that says all about itself, its chances too (each has a seed of its own): a story
@@ -214,7 +214,7 @@ pub fn is_traced() -> bool {
     TRACE.with_borrow(Option::is_some)
 }
 
-/// Keeps a line where a failing story is told; `line` is called only then.
+/// Keeps a line for the report of a failing story; `line` is called only then.
 pub fn trace(line: impl FnOnce() -> String) {
     TRACE.with_borrow_mut(|trace| {
         if let Some(lines) = trace {

@@ -53,7 +53,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// A drive of this size, whose namespaces keep blocks as they are and are for everyone.
-    pub(crate) fn of(capacity_bytes: u64) -> Self {
+    pub(crate) fn with_capacity(capacity_bytes: u64) -> Self {
         Self {
             encrypts: false,
             checks: false,

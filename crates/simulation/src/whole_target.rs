@@ -22,7 +22,7 @@ impl Level for WholeTarget {
     const NAME: &'static str = "target";
 
     fn acts(&self, seed: u64) -> Vec<Act<What>> {
-        acts::story(&mut Random::of(seed, 1))
+        acts::story(&mut Random::for_part(seed, 1))
     }
 
     fn play(&self, seed: u64, acts: &[Act<What>]) -> Result<Report, Failure> {

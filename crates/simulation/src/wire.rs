@@ -85,7 +85,7 @@ pub struct TcpWire {
     /// Data up to so many bytes go into the capsule.
     in_capsule_bytes: usize,
     is_over: bool,
-    /// Where bytes arrive; empty while they are looked at.
+    /// Where bytes arrive; empty while they are decoded.
     input: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ use self::transfer::{DataUse, Transfers};
 use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
-use crate::pdu::{alignment_bytes, field, whole};
+use crate::pdu::{alignment_bytes, field, read_header};
 use crate::receive::{Frame, Receiver, Step, Violation};
 
 /// What this end offers and allows.
@@ -213,7 +213,7 @@ impl Connection {
             return Ok(Some(Event::Data { cid, offset: 0, length }));
         }
         loop {
-            if let Some((frame, bytes)) = self.receiver.whole_header(input) {
+            if let Some((frame, bytes)) = self.receiver.take_header(input) {
                 // Handed on as it is, because it has a command in it.
                 let event = self.header(frame, bytes);
                 if matches!(event, Ok(None)) {
@@ -275,7 +275,7 @@ impl Connection {
     #[inline]
     pub fn take_in_capsule<'a>(&mut self, input: &mut &'a [u8]) -> Option<InCapsule<'a>> {
         let Current::Unannounced { .. } = self.current else { return None };
-        let (bytes, digest_ok) = self.receiver.whole_data(input)?;
+        let (bytes, digest_ok) = self.receiver.take_data(input)?;
         self.current = Current::None;
         Some(InCapsule { bytes, digest_ok })
     }
@@ -433,11 +433,11 @@ impl Connection {
         match core::mem::replace(&mut self.current, Current::None) {
             Current::InCapsule { cid } => Some(Event::DataEnd { cid, digest_ok, complete: true }),
             Current::Transfer { slot, cid, length } => {
-                let settled = self.transfers.settle(slot, length, digest_ok);
+                let settled = self.transfers.add_received(slot, length, digest_ok);
                 Some(Event::DataEnd { cid, digest_ok: settled.digest_ok, complete: settled.complete })
             }
             Current::DroppedTransfer { slot, length } => {
-                self.transfers.settle(slot, length, true);
+                self.transfers.add_received(slot, length, true);
                 None
             }
             Current::None | Current::Dropped | Current::Unannounced { .. } => None,
@@ -450,7 +450,7 @@ impl Connection {
         let fault = match (frame.kind, self.state) {
             // Returned by itself: as one of several results it would be stored field by field and
             // copied in larger pieces, which stalls store forwarding.
-            (PduType::CapsuleCmd, State::Running(_)) => match self.command(frame, whole(bytes)) {
+            (PduType::CapsuleCmd, State::Running(_)) => match self.command(frame, read_header(bytes)) {
                 Ok(event) => return Ok(Some(event)),
                 Err(fault) => fault,
             },
@@ -483,7 +483,7 @@ impl Connection {
 
     /// NVMe/TCP, Initialize Connection Request.
     fn ic_request(&mut self, bytes: &[u8]) -> Result<Event, Violation> {
-        let request = whole::<IcReq>(bytes);
+        let request = read_header::<IcReq>(bytes);
         if request.pfv.get() != 0 {
             return Err(Violation::unsupported(IcReq::PFV, "the PDU format version is not 0"));
         }
@@ -533,7 +533,7 @@ impl Connection {
     /// NVMe/TCP, Host To Controller Data Transfer PDU.
     #[inline]
     fn h2c_data(&mut self, frame: Frame, bytes: &[u8], agreed: Parameters) -> Result<Option<Event>, Violation> {
-        let pdu = whole::<H2cData>(bytes);
+        let pdu = read_header::<H2cData>(bytes);
         let last = frame.flags & Common::LAST != 0;
         let (slot, verdict) = self.transfers.accept(pdu, frame.data, last, agreed.h2c_data_max)?;
         let wanted = verdict == DataUse::Wanted;

@@ -11,7 +11,7 @@ use self::outstanding::{Command, OutstandingCommands};
 use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{self, C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
-use crate::pdu::{alignment_bytes, field, whole};
+use crate::pdu::{alignment_bytes, field, read_header};
 use crate::receive::{Frame, Receiver, Step, Violation};
 
 /// What this end offers and asks for.
@@ -199,7 +199,7 @@ impl Connection {
             return Ok(Some(event));
         }
         loop {
-            if let Some((frame, bytes)) = self.receiver.whole_header(input) {
+            if let Some((frame, bytes)) = self.receiver.take_header(input) {
                 return self.header(frame, bytes).map(Some);
             }
             match self.receiver.step(input).inspect_err(|_| self.receiver.end())? {
@@ -325,18 +325,18 @@ impl Connection {
         match core::mem::replace(&mut self.current, Current::None) {
             Current::None => None,
             Current::Data { cid, length, success } => {
-                self.settle(cid, length, digest_ok);
+                self.add_received(cid, length, digest_ok);
                 self.completion = success.then_some(cid);
                 Some(Event::DataEnd { cid, digest_ok })
             }
             Current::Dropped { cid, length, success } => {
-                self.settle(cid, length, true);
+                self.add_received(cid, length, true);
                 if success { self.complete_by_flag(cid) } else { None }
             }
         }
     }
 
-    fn settle(&mut self, cid: Cid, length: u32, digest_ok: bool) {
+    fn add_received(&mut self, cid: Cid, length: u32, digest_ok: bool) {
         if let Some(command) = self.outstanding.find(cid) {
             command.received = command.received.saturating_add(length);
             command.digest_ok &= digest_ok;
@@ -354,11 +354,11 @@ impl Connection {
         // Each returns its event by itself: as one of several results it would be stored field by
         // field and copied in larger pieces, which stalls store forwarding.
         let fault = match (frame.kind, self.state) {
-            (PduType::C2hData, State::Running(_)) => match self.c2h_data(frame, whole(bytes)) {
+            (PduType::C2hData, State::Running(_)) => match self.c2h_data(frame, read_header(bytes)) {
                 Ok(event) => return Ok(event),
                 Err(fault) => fault,
             },
-            (PduType::CapsuleResp, State::Running(_)) => match self.response(whole(bytes)) {
+            (PduType::CapsuleResp, State::Running(_)) => match self.response(read_header(bytes)) {
                 Ok(event) => return Ok(event),
                 Err(fault) => fault,
             },
@@ -377,8 +377,8 @@ impl Connection {
                 self.receiver.end();
                 Ok(Event::TermReceived(Termination::read(bytes)))
             }
-            (PduType::R2t, State::Running(_)) => self.r2t(whole(bytes)),
-            (PduType::IcResp, State::AwaitResponse) => self.ic_response(whole(bytes)),
+            (PduType::R2t, State::Running(_)) => self.r2t(read_header(bytes)),
+            (PduType::IcResp, State::AwaitResponse) => self.ic_response(read_header(bytes)),
             (PduType::IcResp, _) => Err(Violation::sequence("an ICResp that was not asked for")),
             (_, State::Idle | State::AwaitResponse) => Err(Violation::sequence("a PDU before ICResp")),
             _ => Err(Violation::field(field::TYPE, "this PDU type is not for a host")),

@@ -223,6 +223,6 @@ pub(crate) fn alignment_bytes(field: u8) -> u32 {
 
 /// The header at the front of `bytes`.
 #[inline]
-pub(crate) fn whole<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> &T {
+pub(crate) fn read_header<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> &T {
     T::ref_from_prefix(bytes).expect("the receiver gives a header out when all of HLEN is there").0
 }

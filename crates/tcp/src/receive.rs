@@ -165,9 +165,9 @@ impl Receiver {
     }
 
     /// All data of the PDU whose header was just given out, and whether their digest matched, if
-    /// `input` holds them whole. The stream goes on behind them.
+    /// `input` holds them whole. The stream continues behind them.
     #[inline]
-    pub(crate) fn whole_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
+    pub(crate) fn take_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
         let Phase::Data { left, wanted: true } = self.phase else { return None };
         let (data, rest) = input.split_at_checked(usize::try_from(left).ok()?)?;
         let (digest_ok, rest) = if self.layout.data_digest {
@@ -188,9 +188,9 @@ impl Receiver {
     }
 
     /// The header at the front of `input`, if all of it is there and nothing of it came before:
-    /// what is met most. `None`: [`Receiver::step`] tells what comes, also of a header in pieces.
+    /// what is met most. `None`: [`Receiver::step`] has to be called, also for a header in pieces.
     #[inline]
-    pub(crate) fn whole_header<'a>(&self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
+    pub(crate) fn take_header<'a>(&self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
         if !matches!(self.phase, Phase::Header) || self.held_len > 0 {
             return None;
         }
@@ -242,7 +242,7 @@ impl Receiver {
         }
     }
 
-    /// A header that [`Receiver::whole_header`] has not found: it comes in pieces, or is wrong.
+    /// A header that [`Receiver::take_header`] has not found: it comes in pieces, or is wrong.
     #[inline]
     fn step_header(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
         if self.held_len == 0 {

@@ -309,7 +309,7 @@ impl Conversation {
                 pending.length = length;
             }
             Location::Remote(segments) => {
-                assert_eq!(Segments::of(&command.sqe.data_pointer()), Some(segments));
+                assert_eq!(Segments::from_pointer(&command.sqe.data_pointer()), Some(segments));
                 pending.segments = Some(segments);
                 pending.length = segments.length();
                 self.buffers.insert(pending.tag, vec![0; segments.length() as usize]);

@@ -41,7 +41,7 @@ pub struct DeviceAttributes {
     /// Memory windows; 0: not supported. What soft-RoCE has does not keep the peer within the part
     /// of the region that a window is for.
     pub memory_windows: u32,
-    /// A peer can invalidate the key of a memory window, and the message that does so tells. With
+    /// A peer can invalidate the key of a memory window, and the message that does so says so. With
     /// soft-RoCE it does not tell, so that nobody may ask for it.
     pub window_invalidation: bool,
 }

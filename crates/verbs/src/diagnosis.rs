@@ -20,7 +20,7 @@ const CONNECTION_MANAGER: &str = "dev/infiniband/rdma_cm";
 pub struct Facts {
     /// Why rdma-core cannot be used, if it cannot.
     pub library: Option<String>,
-    /// The devices; the error tells that the kernel has no RDMA subsystem.
+    /// The devices; the error says that the kernel has no RDMA subsystem.
     pub devices: io::Result<Vec<SysDevice>>,
     /// Why connections cannot be made, if the connection manager cannot be opened.
     pub connection_manager: Option<io::Error>,

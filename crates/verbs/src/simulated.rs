@@ -8,8 +8,8 @@
 //! - A wrong key or range, or a message that is too long, breaks both ends; everything comes back.
 //! - Notifications are given only after arming; what was there before is not notified.
 //! - With RoCE, private data arrive padded with zeros.
-//! - A target is told that it is connected only after the host has seen that, and can have received
-//!   messages before.
+//! - A target is notified that it is connected only after the host has seen that, and can have
+//!   received messages before.
 //! - A disconnect does not bring back the peer's work, but the peer's own disconnect does.
 //!
 //! There is no time and no retransmission: [`Connection::time_out`] ends what would be retried.

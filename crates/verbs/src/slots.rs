@@ -67,7 +67,7 @@ impl SharedReceives {
         self.id
     }
 
-    /// Takes a slot for a message; `None`: `waiting` is told when there are some.
+    /// Takes a slot for a message; `None`: `waiting` is notified when there are some.
     pub(crate) fn take(&self, waiting: impl FnOnce() -> Weak<dyn Waiting>) -> Option<Slot> {
         let mut pool = self.pool();
         let slot = pool.slots.pop_front();

@@ -116,7 +116,7 @@ impl<B: BlockQueue> Worker<B> {
                 continue;
             }
             turns = turns.wrapping_add(1);
-            if !turns.is_multiple_of(idle.looks_per_step()) {
+            if !turns.is_multiple_of(idle.polls_per_step()) {
                 continue;
             }
             idle.set_work(self.completed);

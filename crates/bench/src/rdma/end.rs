@@ -11,7 +11,7 @@ use super::{Error, Operation, Refusal};
 
 /// How long the other end may be silent.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Looks at the completion queue before events and time are looked at.
+/// Polls of the completion queue before events and time are checked.
 const LOOKS: u32 = 256;
 /// How long to sleep at most before looking again.
 const NAP: Duration = Duration::from_millis(10);
@@ -42,7 +42,7 @@ impl PairEnd {
         Err(Error::NoAnswer)
     }
 
-    /// The next completion that is there. The time of the last look is in `looks`.
+    /// The next completion, polled for until there is one.
     pub(super) fn next(&mut self) -> Result<WorkCompletion, Error> {
         loop {
             for look in 1..=LOOKS {
@@ -55,7 +55,7 @@ impl PairEnd {
                     std::thread::yield_now();
                 }
             }
-            self.look_at_events()?;
+            self.check_events()?;
         }
     }
 
@@ -64,7 +64,7 @@ impl PairEnd {
         match self.pair.poll()? {
             Some(WorkCompletion::Failed { status, .. }) => {
                 // The end of the connection is the reason, where it is one, and may be seen first.
-                self.look_at_events()?;
+                self.check_events()?;
                 Err(match status {
                     WorkStatus::Flushed => Error::Closed,
                     status => Error::Work { operation: self.operation.name(), status },
@@ -77,7 +77,7 @@ impl PairEnd {
     /// Waits until the other end has closed the connection, which it uses without this end.
     pub(super) fn closed(&mut self) -> Result<(), Error> {
         while self.heard.elapsed() < SILENCE_MAX + SILENCE_MAX {
-            match self.look_at_events() {
+            match self.check_events() {
                 Ok(()) => nap(self.pair.descriptor()),
                 Err(Error::Closed) => return Ok(()),
                 Err(error) => return Err(error),
@@ -86,7 +86,7 @@ impl PairEnd {
         Err(Error::NoAnswer)
     }
 
-    fn look_at_events(&mut self) -> Result<(), Error> {
+    fn check_events(&mut self) -> Result<(), Error> {
         match self.pair.poll_event()? {
             Some(Event::Established { .. } | Event::AddressChanged) => Ok(()),
             Some(event) => Err(ended(&event)),
@@ -123,6 +123,6 @@ pub(super) fn nap(descriptor: Option<BorrowedFd<'_>>) {
         return std::thread::sleep(NAP / 10);
     };
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(NAP.subsec_nanos()) };
-    // Whatever comes of it, events are looked at next.
+    // Events are checked next in any case.
     let _ = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&time));
 }

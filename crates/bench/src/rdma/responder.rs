@@ -94,7 +94,7 @@ fn answer(request: Request) -> Served {
 
 fn refuse(request: Request, refusal: Refusal) -> Served {
     let peer = request.remote();
-    // A client that is not told learns it by its time-out.
+    // A client that gets no message notices it by its time-out.
     let _ = request.reject(&refusal.encode());
     Served { peer, operation: None, error: Some(Error::Rejected(refusal)) }
 }
@@ -123,7 +123,7 @@ fn serve(mut pair: QueuePair, hello: &Hello, responder_resources: u8) -> Result<
 }
 
 /// Receives messages until the client closes. Where latency is measured each is sent back,
-/// otherwise the client is told of each `depth` of them.
+/// otherwise the client gets a message for each `depth` of them.
 fn receive(end: &mut PairEnd, hello: &Hello) -> Result<(), Error> {
     let (every, answer_bytes) = if hello.is_latency { (1, hello.bytes) } else { (hello.depth, 1) };
     let (mut received, mut owed) = (0, 0);

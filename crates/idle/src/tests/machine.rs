@@ -267,7 +267,7 @@ impl Machine {
             Waits::Spinning => (false, (now_us - since_us > 200).then_some(u64::MAX)),
             Waits::Sleeping => (false, Some(u64::MAX)),
             Waits::Policy(idle) => {
-                if !thread.polls.is_multiple_of(idle.looks_per_step()) {
+                if !thread.polls.is_multiple_of(idle.polls_per_step()) {
                     return;
                 }
                 idle.set_work(thread.done);

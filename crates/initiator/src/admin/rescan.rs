@@ -160,7 +160,7 @@ impl Rescan {
     fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> RescanProgress {
         let known = self.known.clone().unwrap_or_default();
         let found = known.into_iter().chain(open.iter().map(|nsid| nsid.0)).collect();
-        let later = status.is_none_or(|status| matches!(Refusal::of(status), Refusal::Transient));
+        let later = status.is_none_or(|status| matches!(Refusal::from_status(status), Refusal::Transient));
         let progress = self.begin_inspecting(found, changed, open);
         RescanProgress { retry_later: later, ..progress }
     }
@@ -176,7 +176,7 @@ impl Rescan {
         let Some(&nsid) = inspect.open.front() else { return self.go_on(inspect, RescanProgress::default()) };
         inspect.sent = false;
         let mut progress = RescanProgress::default();
-        let result = answer.map(|(status, bytes)| match Refusal::of(status) {
+        let result = answer.map(|(status, bytes)| match Refusal::from_status(status) {
             _ if status.is_success() => Ok(Some(bytes)),
             Refusal::Permanent => Ok(None),
             Refusal::Transient => Err(()),

@@ -10,7 +10,7 @@ use ebof_nvme::Status;
 const RETRIES_MAX: u32 = 5;
 /// The pause before the first of them; each is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause while a path is unusable: an event ends it early where events are looked at.
+/// The longest pause while a path is unusable: an event ends it early where events are received.
 const PATH_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Whether a command is retried.
@@ -62,7 +62,7 @@ const PATH_RELATED: u8 = 3;
 impl Retry {
     /// The rule for a command of the NVM command set that has completed with `status`.
     #[must_use]
-    pub fn of(status: Status) -> Self {
+    pub fn from_status(status: Status) -> Self {
         // Deviation: Linux with multipath waits for ever for another path after Persistent Loss.
         let is_lost = status.is(Status::ANA_PERSISTENT_LOSS);
         if status.is_success() || status.is_dnr() || is_lost || SAME_AGAIN.iter().any(|&same| status.is(same)) {
@@ -89,7 +89,7 @@ impl Retries {
     /// The pause before the command is sent again, which has completed with `status`; `None` if it
     /// has failed. `path_limit` is [`Options::path_loss_tmo`](crate::Options::path_loss_tmo).
     pub fn next(&mut self, status: Status, now: Instant, path_limit: Option<Duration>) -> Option<Duration> {
-        match Retry::of(status) {
+        match Retry::from_status(status) {
             Retry::Never => None,
             Retry::Soon => self.once_more(),
             Retry::Path => {
@@ -178,11 +178,11 @@ mod tests {
             (Status(0x7c1), Again, Retry::Soon),
         ];
         for (status, linux, here) in table {
-            assert_eq!(Retry::of(status), here, "{status}");
-            assert_eq!(Retry::of(status.dnr()), Retry::Never, "{status} with DNR, as on Linux");
+            assert_eq!(Retry::from_status(status), here, "{status}");
+            assert_eq!(Retry::from_status(status.dnr()), Retry::Never, "{status} with DNR, as on Linux");
             assert_eq!(linux == Failover, status.code_type() == PATH_RELATED, "{status}");
         }
-        assert_eq!(Retry::of(Status::SUCCESS), Retry::Never);
+        assert_eq!(Retry::from_status(Status::SUCCESS), Retry::Never);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Trouble of a controller that no caller is told of, or only those of single commands: counted,
-//! and told once a minute with a count. Nothing of it is on the path of a command that goes well.
+//! Trouble of a controller that no caller gets an error for, or only those of single commands:
+//! counted, and reported once a minute with a count. Nothing of it is on the path of a command that
+//! goes well.
 //!
-//! Owns the counts. The background thread tells them ([`crate::Event::Trouble`], and the log).
+//! Owns the counts. The background thread reports them ([`crate::Event::Trouble`], and the log).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -56,7 +57,7 @@ impl Trouble {
         matches!(self, Self::DataDigest | Self::HeaderDigest | Self::Protocol)
     }
 
-    pub(crate) fn of(loss: &Loss) -> Option<Self> {
+    pub(crate) fn from_loss(loss: &Loss) -> Option<Self> {
         match loss {
             Loss::HeaderDigest(_) => Some(Self::HeaderDigest),
             Loss::Terminated(end) if end.status == FatalStatus::HeaderDigest as u16 => Some(Self::HeaderDigest),
@@ -81,7 +82,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// How long trouble is counted before it is told again, milliseconds.
+/// How long trouble is counted before it is reported again, milliseconds.
 const WINDOW_MS: u64 = 60_000;
 
 /// What went wrong with a controller, by kind.
@@ -89,15 +90,15 @@ const WINDOW_MS: u64 = 60_000;
 pub(crate) struct Troubles {
     totals: [AtomicU64; Trouble::ALL.len()],
     windows: Mutex<[Window; Trouble::ALL.len()]>,
-    /// Wakes who tells.
+    /// Wakes the thread that reports.
     waker: Arc<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    /// When it was told; `None` if it was not, or all has been well since.
+    /// When it was reported; `None` if it was not, or all has been well since.
     told_ms: Option<u64>,
-    /// Those that were not told yet.
+    /// Those that were not reported yet.
     count: u64,
 }
 
@@ -122,7 +123,8 @@ impl Troubles {
         }
     }
 
-    /// What is to be told now: the first of its kind at once, the others when the minute is over.
+    /// What is to be reported now: the first of its kind at once, the others when the minute is
+    /// over.
     pub(crate) fn due(&self, now_ms: u64) -> Vec<(Trouble, u64)> {
         let mut windows = lock(&self.windows);
         let mut due = Vec::new();
@@ -179,11 +181,11 @@ mod tests {
         assert_eq!((troubles.due(60_999), troubles.due_ms()), (Vec::new(), 61_000));
         assert_eq!(troubles.due(61_000), [(Trouble::DataDigest, 18_456)]);
         assert_eq!(troubles.totals()[0], (Trouble::DataDigest, 18_457));
-        // All was well for a minute: the next one is told at once again.
+        // All was well for a minute: the next one is reported at once again.
         assert_eq!((troubles.due(121_000), troubles.due_ms()), (Vec::new(), u64::MAX));
         troubles.note(Trouble::DataDigest);
         assert_eq!(troubles.due(121_001), [(Trouble::DataDigest, 1)]);
-        // Each loss is told as such.
+        // Each loss is reported as such.
         troubles.note(Trouble::Lost);
         assert_eq!((troubles.due(500_000), troubles.totals()[3].1), (Vec::new(), 1));
     }
@@ -200,7 +202,7 @@ mod tests {
             (Loss::KeepAlive, Some(Trouble::Lost)),
             (Loss::Requested, None),
         ] {
-            assert_eq!(Trouble::of(&loss), trouble, "{loss}");
+            assert_eq!(Trouble::from_loss(&loss), trouble, "{loss}");
         }
     }
 }

@@ -266,7 +266,7 @@ impl Attempt<'_> {
     /// Inspects one namespace. A transient refusal is an error: the connection is not used before
     /// all open namespaces are known.
     async fn inspect(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Inspection, Kind> {
-        let succeeded = |command, status: Status| match Refusal::of(status) {
+        let succeeded = |command, status: Status| match Refusal::from_status(status) {
             _ if status.is_success() => Ok(true),
             Refusal::Permanent => Ok(false),
             Refusal::Transient => Err(Kind::Status { command, status }),

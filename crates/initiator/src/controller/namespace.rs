@@ -198,7 +198,7 @@ impl Namespace {
     }
 
     pub(crate) async fn read_with(&self, waiter: &Waiter, lba: u64, data: &mut [u8]) -> Result<(), Error> {
-        let blocks = self.whole_blocks(lba, data.len())?;
+        let blocks = self.block_count(lba, data.len())?;
         self.transfer(waiter, "Read", nvm::READ, BlockRange::new(lba, 1), blocks, &mut AdminData::ToHost(data)).await
     }
 
@@ -211,7 +211,7 @@ impl Namespace {
     }
 
     pub(crate) async fn write_with(&self, waiter: &Waiter, lba: u64, data: &[u8], fua: bool) -> Result<(), Error> {
-        let blocks = self.whole_blocks(lba, data.len())?;
+        let blocks = self.block_count(lba, data.len())?;
         let range = BlockRange { fua, ..BlockRange::new(lba, 1) };
         self.transfer(waiter, "Write", nvm::WRITE, range, blocks, &mut AdminData::FromHost(data)).await
     }
@@ -221,7 +221,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::read`].
     pub fn compare(&self, lba: u64, data: &[u8]) -> Result<bool, Error> {
-        let blocks = self.whole_blocks(lba, data.len())?;
+        let blocks = self.block_count(lba, data.len())?;
         let range = BlockRange::new(lba, 1);
         let compared = if self.protection() == ProtectionType::None {
             let data = &mut AdminData::FromHost(data);
@@ -349,7 +349,7 @@ impl Namespace {
         (ranges > 0).then(|| (dsm.encode(self.nsid), list))
     }
 
-    pub(crate) fn whole_blocks(&self, lba: u64, bytes: usize) -> Result<u64, Error> {
+    pub(crate) fn block_count(&self, lba: u64, bytes: usize) -> Result<u64, Error> {
         let bytes64 = bytes as u64;
         let block = u64::from(self.block_bytes);
         if !bytes64.is_multiple_of(block) {

@@ -225,7 +225,7 @@ pub fn namespace(controller: &Controller, nsid: Nsid) -> Sequence<Result<Namespa
 /// As [`Namespace::read`], into `data`, which comes back in any case.
 #[must_use]
 pub fn read(namespace: &Namespace, lba: u64, mut data: Vec<u8>) -> Sequence<(Vec<u8>, Result<(), Error>)> {
-    let (namespace, waiter) = of(namespace);
+    let (namespace, waiter) = handle_and_waiter(namespace);
     Sequence::new(waiter.clone(), async move {
         let done = namespace.read_with(&waiter, lba, &mut data).await;
         (data, done)
@@ -235,33 +235,33 @@ pub fn read(namespace: &Namespace, lba: u64, mut data: Vec<u8>) -> Sequence<(Vec
 /// As [`Namespace::write`].
 #[must_use]
 pub fn write(namespace: &Namespace, lba: u64, data: Vec<u8>, fua: bool) -> Sequence<Result<(), Error>> {
-    let (namespace, waiter) = of(namespace);
+    let (namespace, waiter) = handle_and_waiter(namespace);
     Sequence::new(waiter.clone(), async move { namespace.write_with(&waiter, lba, &data, fua).await })
 }
 
 /// As [`Namespace::flush`].
 #[must_use]
 pub fn flush(namespace: &Namespace) -> Sequence<Result<(), Error>> {
-    let (namespace, waiter) = of(namespace);
+    let (namespace, waiter) = handle_and_waiter(namespace);
     Sequence::new(waiter.clone(), async move { namespace.flush_with(&waiter).await })
 }
 
 /// As [`Namespace::write_zeroes`].
 #[must_use]
 pub fn write_zeroes(namespace: &Namespace, lba: u64, blocks: u64, deallocate: bool) -> Sequence<Result<(), Error>> {
-    let (namespace, waiter) = of(namespace);
+    let (namespace, waiter) = handle_and_waiter(namespace);
     Sequence::new(waiter.clone(), async move { namespace.write_zeroes_with(&waiter, lba, blocks, deallocate).await })
 }
 
 /// As [`Namespace::deallocate`].
 #[must_use]
 pub fn deallocate(namespace: &Namespace, ranges: Vec<(u64, u64)>) -> Sequence<Result<(), Error>> {
-    let (namespace, waiter) = of(namespace);
+    let (namespace, waiter) = handle_and_waiter(namespace);
     Sequence::new(waiter.clone(), async move { namespace.deallocate_with(&waiter, &ranges).await })
 }
 
 /// A handle of the namespace and a waiter for a sequence.
-fn of(namespace: &Namespace) -> (Namespace, Waiter) {
+fn handle_and_waiter(namespace: &Namespace) -> (Namespace, Waiter) {
     (namespace.clone(), namespace.controller().shared().waiter.another())
 }
 

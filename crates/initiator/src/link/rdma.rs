@@ -55,7 +55,7 @@ pub(crate) struct Rdma {
     sent: Box<[Cid]>,
     /// A completion that was received and not processed yet.
     next: Option<WorkCompletion>,
-    /// Reads without a completion since the last look for events.
+    /// Reads without a completion since events were last polled.
     idle_reads: u32,
     /// Why the connection has ended. Completions that came before are processed first.
     ended: Option<Loss>,
@@ -213,7 +213,7 @@ impl Rdma {
     }
 
     /// Looks for events of the connection manager and the adapter.
-    fn look_for_events(&mut self) {
+    fn poll_events(&mut self) {
         self.idle_reads = 0;
         while self.ended.is_none() {
             self.ended = match self.pair.poll_event() {
@@ -226,7 +226,7 @@ impl Rdma {
 
     fn on_failure(&mut self, status: WorkStatus) -> Loss {
         // Flushed work has no reason of its own.
-        self.look_for_events();
+        self.poll_events();
         match self.ended.take() {
             Some(loss) if status == WorkStatus::Flushed => loss,
             _ => Loss::Rdma(status),
@@ -306,7 +306,7 @@ impl Transport for Rdma {
         }
         self.idle_reads += 1;
         if self.idle_reads >= READS_PER_EVENT {
-            self.look_for_events();
+            self.poll_events();
         }
         self.ended.take().map_or(Ok(Received::Nothing), Err)
     }
@@ -355,7 +355,7 @@ impl Transport for Rdma {
         if let Some(bell) = &self.bell {
             bell.clear();
         }
-        self.look_for_events();
+        self.poll_events();
         if self.ended.is_some() {
             return Ok(true);
         }
@@ -380,7 +380,7 @@ impl Transport for Rdma {
         self.pair.unflushed() > 0
     }
 
-    // The connection manager tells the peer of the end in any case.
+    // The connection manager informs the peer of the end in any case.
     fn allow_graceful_close(&mut self) {}
 
     // Dropping the queue pair ends the connection, and all access to memory.

@@ -73,14 +73,14 @@ pub fn identity_under(root: &Path) -> Identity {
     Identity { nqn: Nqn::from_uuid(uuid), id: configured_id.unwrap_or(HostId(uuid.0)), source }
 }
 
-/// What tells this machine from all others, whatever its host is called.
+/// What distinguishes this machine from all others, whatever its host is called.
 #[must_use]
 pub fn machine() -> Uuid {
     machine_uuid(Path::new("/")).0
 }
 
-/// The name in `/etc/nvme/hostnqn`. One that cannot be used is told, once: another identity takes
-/// its place, which targets may not know.
+/// The name in `/etc/nvme/hostnqn`. One that cannot be used is reported, once: another identity
+/// takes its place, which targets may not know.
 fn configured(text: &str) -> Option<Nqn> {
     static TOLD: Once = Once::new();
     let parsed = Nqn::parse(text);

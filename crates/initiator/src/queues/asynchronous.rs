@@ -216,8 +216,8 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
     pub async fn submit(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
         let data = match data {
             Data::None => Data::None,
-            Data::ToHost(buffer) => Data::ToHost(Span::whole(buffer)),
-            Data::FromHost(buffer) => Data::FromHost(Span::whole(buffer)),
+            Data::ToHost(buffer) => Data::ToHost(Span::from_buffer(buffer)),
+            Data::FromHost(buffer) => Data::FromHost(Span::from_buffer(buffer)),
         };
         let sqe = sqe.with_nsid(self.namespace.nsid());
         let Completion { user, result, data } = self.queues.submit_bound(self.namespace.binding(), sqe, data).await;
@@ -257,7 +257,7 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         mut buffer: B,
         data: fn(Span<B>) -> Data<Span<B>>,
     ) -> Result<B, IoError<B>> {
-        let blocks = match self.namespace.whole_blocks(range.slba, buffer.as_ref().len()) {
+        let blocks = match self.namespace.block_count(range.slba, buffer.as_ref().len()) {
             Ok(blocks) => blocks,
             Err(reason) => return Err(IoError { reason, buffer: Some(buffer) }),
         };
@@ -298,7 +298,7 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
 
     async fn compare_extended(&self, range: BlockRange, buffer: &B) -> Result<(), Error> {
         let block_bytes = self.namespace.block_bytes() as usize;
-        let blocks = self.namespace.whole_blocks(range.slba, buffer.as_ref().len())?;
+        let blocks = self.namespace.block_count(range.slba, buffer.as_ref().len())?;
         let mut rest = Rest::new(range, blocks);
         let mut recovery = Recovery::default();
         while let Some(part) = rest.part(self.namespace.max_compare_blocks()) {

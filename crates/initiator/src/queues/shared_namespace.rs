@@ -172,7 +172,7 @@ impl<B: IoBuffer + 'static> SharedNamespace<B> {
 
     fn transfer(&self, opcode: u8, lba: u64, buffer: &B, fua: bool) -> Result<Sqe, Error> {
         let bytes = buffer.as_ref().len();
-        let blocks = self.namespace.whole_blocks(lba, bytes)?;
+        let blocks = self.namespace.block_count(lba, bytes)?;
         let blocks = u32::try_from(blocks).ok().filter(|&n| n > 0 && n <= self.namespace.max_transfer_blocks());
         let blocks = blocks.ok_or(Error::TooLarge { bytes })?;
         Ok(self.namespace.encode(&BlockRange { fua, ..BlockRange::new(lba, blocks) }, opcode))

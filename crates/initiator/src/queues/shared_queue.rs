@@ -372,7 +372,7 @@ impl<B: IoBuffer + 'static> SharedQueue<B> {
             match polled {
                 Polled::Completions => {}
                 Polled::Failed => std::thread::sleep(ERROR_PAUSE),
-                Polled::Empty(..) if !polls.is_multiple_of(idle.looks_per_step().min(POLLS_PER_YIELD)) => {}
+                Polled::Empty(..) if !polls.is_multiple_of(idle.polls_per_step().min(POLLS_PER_YIELD)) => {}
                 Polled::Empty(time, completed) => {
                     let now = now_us();
                     idle.set_work(completed);

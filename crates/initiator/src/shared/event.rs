@@ -34,7 +34,7 @@ pub enum Event {
     Trouble {
         /// Of which kind.
         trouble: Trouble,
-        /// How many since it was told before.
+        /// How many since the last report.
         count: u64,
     },
     /// Any other asynchronous event: type, information and log page of the completion's dword 0.

@@ -131,7 +131,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn of(status: Status) -> Self {
+    pub(crate) fn from_status(status: Status) -> Self {
         let known = [Status::INVALID_NAMESPACE, Status::INVALID_FIELD, Status::INVALID_OPCODE];
         if status.is_dnr() || known.iter().any(|&one| status.is(one)) { Self::Permanent } else { Self::Transient }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Time between two looks at the process.
+/// Time between two checks of the process.
 const LOOK: Duration = Duration::from_millis(20);
 /// Time between two calls of the function that hears of progress.
 const TICK: Duration = Duration::from_millis(250);
@@ -69,7 +69,7 @@ pub(super) enum Finish {
 }
 
 impl Finish {
-    /// Whether it ended without an error, as far as its status tells.
+    /// Whether it ended without an error, as far as its status says.
     pub(super) fn is_success(self) -> bool {
         matches!(self, Self::Exited(status) if status.success())
     }
@@ -113,7 +113,7 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Waits for its end; `tick` is told its status about four times a second, and ends it by
+    /// Waits for its end; `tick` gets its status about four times a second, and ends it by
     /// `Break`. It is also ended after `limit`.
     pub(super) fn wait(
         &mut self,

@@ -1,5 +1,6 @@
 //! `iscsi-perf` of libiscsi, for a fio without an engine for iSCSI: one connection that reads,
-//! sequentially or at random, the whole logical unit. It tells operations per second, no latencies.
+//! sequentially or at random, the whole logical unit. It prints operations per second, no
+//! latencies.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -26,7 +26,7 @@ pub(super) fn plan(wish: &Wish) -> Plan {
         let corner = |id: &str, title: &str, name: &str, rw, bytes, seconds, [local, fabric]: [f64; 2]| {
             let job = wish.job(name, rw, bytes, 128, 4, seconds);
             let phase = wish.measure(&columns, &format!("{id}{suffix}"), &format!("{title}{on}"), job);
-            // The article tells the figures of the file system only.
+            // The article gives the figures of the file system only.
             let references = vec![
                 reference(ARTICLE, "local NVMe SSD", local, None),
                 reference(ARTICLE, "the same over RoCE, 25GbE", fabric, Some(fabric / local)),

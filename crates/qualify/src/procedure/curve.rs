@@ -10,7 +10,7 @@ use crate::document::{EngineName, Phase};
 
 const TALK: &str = "Speeding up NVMe/TCP (2020)";
 /// Throughput by the size of a request, over as many queues, until the network is full. The talk
-/// tells no depth.
+/// names no depth.
 const QUEUES: u16 = crate::device::QUEUES_ASKED;
 const SIZES_DEPTH: u16 = 8;
 const SIZES: [u32; 9] = [4096, 8192, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];

@@ -7,13 +7,13 @@ fn subject(name: &str) -> DeviceUnderTest {
     let device = Device::parse(name, Options::from_uri).unwrap();
     let seen = match device.kind {
         Kind::Namespace(..) => {
-            let mut identity = Device::parse("mem:1Gi", Options::from_uri).unwrap().look().unwrap();
+            let mut identity = Device::parse("mem:1Gi", Options::from_uri).unwrap().inspect().unwrap();
             identity.identity.kind = device.kind_name().to_owned();
             identity.transfer_bytes_max = Some(128 << 10);
             identity.io_queues_max = Some(16);
             identity
         }
-        _ => device.look().unwrap(),
+        _ => device.inspect().unwrap(),
     };
     DeviceUnderTest { device, seen }
 }

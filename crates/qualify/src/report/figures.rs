@@ -22,7 +22,7 @@ pub(super) fn ratios(view: &View<'_>) -> Option<Section> {
     for step in view.measured() {
         let references = references(step);
         let before = bars.len();
-        for (look, side, of) in view.of(step) {
+        for (look, side, of) in view.results(step) {
             let (Some(base), Some(value)) = (view.base(side), of.ratio) else { continue };
             let theirs = references.iter().filter_map(|reference| {
                 Some(format!("{} ({}, {})", ratio(reference.ratio?), reference.document, reference.what))
@@ -127,7 +127,7 @@ pub(super) fn results(view: &View<'_>) -> Section {
 }
 
 fn bars(view: &View<'_>, step: &Step<'_>) -> Figure {
-    let ours = view.of(step).map(|(look, side, of)| Bar {
+    let ours = view.results(step).map(|(look, side, of)| Bar {
         label: side.label.clone(),
         shown: format!("{}{}", figure(of.value.median, step.unit()), if of.is_disturbed { ", disturbed" } else { "" }),
         value: of.value.median,
@@ -151,7 +151,7 @@ fn values(view: &View<'_>) -> Grid {
     let head = ["phase", "column", "unit", "#median", "#smallest", "#largest", "#MAD", "#rounds", "#IOPS", "#MB/s"];
     let mut table = Grid::new("Medians over the rounds. MAD is the median absolute deviation.", &head);
     for step in view.measured() {
-        for (_, side, of) in view.of(step) {
+        for (_, side, of) in view.results(step) {
             table.rows.push(vec![
                 step.title().into(),
                 side.label.clone().into(),
@@ -181,7 +181,7 @@ fn beside(view: &View<'_>) -> Option<Grid> {
     let head = ["phase", "column", "load", "#IOPS", "#MB/s"];
     let mut table = Grid::new("The threads that ran beside those above.", &head);
     for step in view.measured() {
-        for (_, side, of) in view.of(step) {
+        for (_, side, of) in view.results(step) {
             let Some((iops, bytes)) = of.beside else { continue };
             let job = step.phases.get(side.source).copied().flatten().and_then(|phase| phase.jobs.get(1));
             let load = job.map_or_else(|| NOTHING.to_owned(), text::load);
@@ -223,7 +223,8 @@ pub(super) fn shares(view: &View<'_>) -> Option<Section> {
     );
     let mut figures = Vec::new();
     for step in view.measured() {
-        let shares: Vec<_> = view.of(step).filter_map(|(look, side, of)| Some((look, side, of, of.share?))).collect();
+        let shares: Vec<_> =
+            view.results(step).filter_map(|(look, side, of)| Some((look, side, of, of.share?))).collect();
         for (_, side, of, share) in &shares {
             let result = step.together.get(side.source).copied().flatten();
             table.rows.push(vec![

@@ -31,7 +31,7 @@ pub(super) fn latency(view: &View<'_>) -> Section {
     head.extend(["#50 %", "#99 %", "#99.9 %", "#99.99 %", "#99.999 %", "#mean by base"]);
     let mut table = Grid::new("From submission to completion; each value is the median over the rounds.", &head);
     for step in view.measured() {
-        for (_, side, of) in view.of(step) {
+        for (_, side, of) in view.results(step) {
             let mut row: Vec<Cell> = vec![step.title().into(), side.label.clone().into()];
             let mean = micros(of.mean_us);
             row.push(if of.is_disturbed { Cell::bad(format!("{mean} (disturbed)")) } else { Cell::strong(mean) });
@@ -71,7 +71,7 @@ fn chosen<'s, 'a>(view: &'s View<'a>) -> Vec<&'s Step<'a>> {
 }
 
 fn percentiles(view: &View<'_>, step: &Step<'_>) -> Option<Figure> {
-    let lines: Vec<_> = view.of(step).filter(|(.., of)| !of.percentiles.is_empty()).take(LINES_MAX).collect();
+    let lines: Vec<_> = view.results(step).filter(|(.., of)| !of.percentiles.is_empty()).take(LINES_MAX).collect();
     let lines = lines.into_iter().map(|(look, side, of)| {
         let mut points: Vec<_> = of.percentiles.iter().filter(|(at, _)| *at >= 50.0).copied().collect();
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -162,7 +162,7 @@ struct OnCurve<'a> {
 fn curve_points<'a>(view: &View<'a>) -> BTreeMap<(usize, u16), (String, Vec<OnCurve<'a>>)> {
     let mut lines: BTreeMap<(usize, u16), (String, Vec<OnCurve<'a>>)> = BTreeMap::new();
     for step in view.measured() {
-        for (index, side, of) in view.of(step) {
+        for (index, side, of) in view.results(step) {
             let of_curve = view.sources[side.source].document.procedure == Procedure::Curve;
             let Some(phase) = step.phases[side.source].filter(|phase| of_curve && phase.unit == Unit::Iops) else {
                 continue;

@@ -11,12 +11,12 @@ use super::text::{self, NOTHING, bytes, figure, maybe, moment, number};
 use super::view::{Pane, Step, View, title};
 use crate::document::{Conditions, Document, Phase, Run, Tool};
 
-/// Processor time for each operation, if any column tells it.
+/// Processor time for each operation, if any column has it.
 pub(super) fn cost(view: &View<'_>) -> Option<Section> {
     let head = ["phase", "column", "#load generator", "#target"];
     let mut table = Grid::new("Processor time for each operation, in microseconds.", &head);
     for step in view.measured() {
-        let known = view.of(step).filter(|(.., of)| of.host_us_per_io.or(of.target_us_per_io).is_some());
+        let known = view.results(step).filter(|(.., of)| of.host_us_per_io.or(of.target_us_per_io).is_some());
         table.rows.extend(known.map(|(_, side, of)| {
             let numbers = [of.host_us_per_io, of.target_us_per_io].map(|us| Cell::from(maybe(us, number)));
             [step.title().into(), side.label.clone().into()].into_iter().chain(numbers).collect()
@@ -151,7 +151,7 @@ fn machine_facts(document: &Document) -> Vec<(String, String)> {
     facts
 }
 
-/// Phases whose jobs are told in full, at most.
+/// Phases whose jobs are listed in full, at most.
 const PHASES_MAX: usize = 256;
 
 /// Every job in full, and its commands.

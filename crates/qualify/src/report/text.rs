@@ -222,7 +222,7 @@ pub(super) fn span(time: Duration) -> String {
 pub(super) fn moment(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Beyond the year 9999 it is not a time that a clock told.
+    // Beyond the year 9999 it is not a time of a clock.
     if unix_ms == 0 || days > 2_932_896 {
         return NOTHING.to_owned();
     }

@@ -65,7 +65,7 @@ impl<'a> View<'a> {
     }
 
     /// The results of a step, with the index of their side.
-    pub(super) fn of<'s>(
+    pub(super) fn results<'s>(
         &'s self,
         step: &'s Step<'a>,
     ) -> impl Iterator<Item = (usize, &'s Pane<'a>, &'a ColumnResult)> + 's {

@@ -125,7 +125,7 @@ fn run_tool(setting: &Loading<'_>, tool: Tool, column: usize, attach: &dyn Attac
     let device = &setting.devices[setting.columns[column].device].device;
     let not_measured = |why: String| Measured::failed(&format!("{NOT_MEASURED}{why}"), false);
     let Some(job) = setting.phase.jobs.first() else { return not_measured("it has no job".to_owned()) };
-    let block = match BlockDevice::of(device, attach) {
+    let block = match BlockDevice::open(device, attach) {
         Ok(block) => block,
         Err(why) => return not_measured(why),
     };
@@ -205,13 +205,13 @@ fn together(all: &[LoadProgress]) -> Option<LoadProgress> {
     })
 }
 
-/// What a thread with another program tells.
+/// What a thread with another program reports.
 enum Told {
     Progress(LoadProgress),
     Ended(usize, Box<Measured>),
 }
 
-/// How often it is looked whether to stop.
+/// Interval of checks whether to stop.
 const TICK: Duration = Duration::from_millis(100);
 
 /// By other programs, each in a thread of its own. Columns that run together have the same engine.

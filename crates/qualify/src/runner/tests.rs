@@ -56,7 +56,7 @@ impl Observer for Counted {
 fn wish(procedure: Procedure, names: &[&str]) -> Wish {
     let subject = |name: &&str| {
         let device = Device::parse(name, Options::from_uri).unwrap();
-        DeviceUnderTest { seen: device.look().unwrap(), device }
+        DeviceUnderTest { seen: device.inspect().unwrap(), device }
     };
     Wish {
         procedure,

@@ -36,7 +36,7 @@ impl Observer for Silent {
 /// Runs some phases of a procedure once.
 fn run(procedure: Procedure, device: &str, quick: Option<u32>, wanted: impl Fn(&Phase) -> bool) -> Document {
     let device = Device::parse(device, Options::from_uri).unwrap();
-    let seen = device.look().unwrap();
+    let seen = device.inspect().unwrap();
     let wish = Wish {
         procedure,
         devices: vec![DeviceUnderTest { device, seen }],

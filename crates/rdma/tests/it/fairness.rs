@@ -35,7 +35,7 @@ fn large(connection: &mut Connection, tag: u32, is_list: bool) {
     let dptr = if is_list { SglDescriptor::encode(Sgl::LastSegment { offset: 0, length: 256 }) } else { piece };
     let sqe = Sqe { dptr, ..Sqe::new(1) };
     let command = connection.receive(&[sqe.as_bytes(), [piece; 16].as_bytes()].concat()).expect("a command");
-    let segments = Segments::of(&command.sqe.data_pointer()).expect("data in the host's memory");
+    let segments = Segments::from_pointer(&command.sqe.data_pointer()).expect("data in the host's memory");
     assert_eq!(command.data, Ok(Location::Remote(segments)));
     assert!(connection.read(tag, segments, segments.length()));
 }

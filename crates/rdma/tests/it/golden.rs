@@ -75,7 +75,7 @@ fn a_command_with_a_keyed_descriptor_and_its_response() {
     let received = controller.receive(&capsule).unwrap();
     let Ok(Location::Remote(segments)) = received.data else { panic!("{received:?}") };
     assert_eq!((received.in_capsule, segments.length()), (0, 4096));
-    assert_eq!(Segments::of(&received.sqe.data_pointer()), Some(segments));
+    assert_eq!(Segments::from_pointer(&received.sqe.data_pointer()), Some(segments));
     let cqe = Cqe::new(Cid(0x1234), Status::SUCCESS).with_result(42).with_sqhd(7);
     controller.respond_with_data(9, segments, 4096, &cqe);
     assert_eq!(controller.poll_work(2), Some(SendEntry::Write { tag: 9, offset: 0, length: 4096, remote }));
@@ -105,7 +105,7 @@ fn a_command_with_a_list_of_descriptors() {
     let received = controller.receive(&golden!("command_list")).unwrap();
     let Ok(Location::Remote(segments)) = received.data else { panic!("{received:?}") };
     assert_eq!(segments.length(), 4096);
-    assert_eq!(Segments::of(&received.sqe.data_pointer()), Some(segments));
+    assert_eq!(Segments::from_pointer(&received.sqe.data_pointer()), Some(segments));
     let cqe = Cqe::new(Cid(0x1236), Status::SUCCESS);
     controller.respond_with_data(9, segments, 4096, &cqe);
     assert_eq!(controller.poll_work(0), None);

@@ -3,8 +3,8 @@
 //!
 //! Owns the table of these mappings and the handler of that signal, which is the process' own from
 //! the first such mapping on. The handler puts a page of zeros where one is missing and notes that
-//! the mapping is lost; the access goes on, and whoever made it asks afterwards. Any other SIGBUS
-//! is passed on to the handler that was there before. Maps no files.
+//! the mapping is lost; the access continues, and whoever made it checks afterwards. Any other
+//! SIGBUS is passed on to the handler that was there before. Maps no files.
 //!
 //! It rests on three rules.
 //!
@@ -155,7 +155,7 @@ fn put_zeros(first: usize, bytes: usize, protection: libc::c_int) -> bool {
 
 const BLOCK_PLACES: usize = 64;
 
-/// Places are never given back, since a handler may look at any of them.
+/// Places are never given back, since a handler may read any of them.
 struct Block {
     places: [Place; BLOCK_PLACES],
     next: OnceLock<Box<Block>>,
@@ -197,7 +197,7 @@ fn install() -> io::Result<()> {
     ours.sa_sigaction = handle as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: the handler takes what SA_SIGINFO gives, and keeps to signal-safety(7).
-    // JUSTIFICATION: an access to memory that is gone is told by a signal only.
+    // JUSTIFICATION: an access to memory that is gone is reported by a signal only.
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -259,7 +259,7 @@ fn pass_on(signal: libc::c_int, is_access: bool, info: *mut libc::siginfo_t, con
         libc::SIG_DFL | libc::SIG_IGN => return end(signal),
         action if flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: with this flag it is a function of these three.
-            // JUSTIFICATION: the system tells handlers as numbers.
+            // JUSTIFICATION: the system represents handlers as numbers.
             let action = unsafe { mem::transmute::<usize, WithInfo>(action) };
             action(signal, info, context);
         }

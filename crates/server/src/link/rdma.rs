@@ -332,7 +332,7 @@ impl Transport for Rdma {
             return Ok(());
         }
         let Fetch { slot, buffer, offset, length, .. } = fetch;
-        let Some(segments) = Segments::of(&fetch.pointer).filter(|_| length > 0) else {
+        let Some(segments) = Segments::from_pointer(&fetch.pointer).filter(|_| length > 0) else {
             self.fetched.push_back(Fetched { slot, buffer, is_intact: length == 0 });
             return Ok(());
         };

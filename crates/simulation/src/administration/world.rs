@@ -45,7 +45,7 @@ pub(super) struct World {
     namespaces: Namespaces,
     /// The result of a request that was not answered, if it was executed.
     unsure: Option<Unsure>,
-    /// Hosts that have looked at their namespaces since these have changed.
+    /// Hosts that have identified their namespaces since these have changed.
     informed: BTreeSet<usize>,
     /// The command under way, the host that has sent it, and its answer.
     asked: Option<(Op, usize)>,
@@ -64,7 +64,7 @@ struct Unsure {
 
 impl World {
     pub(super) fn new(seed: u64) -> Result<Self, Failure> {
-        let mut random = Random::of(seed, 4);
+        let mut random = Random::for_part(seed, 4);
         let capacity_bytes = random.weighted(&[(3, CAPACITY), (1, 16 * EXTENT)]);
         let rig = Rig::new(seed, capacity_bytes)?;
         let encrypts = random.percent(30);
@@ -76,7 +76,7 @@ impl World {
             profile: random.weighted(&[(2, DriveProfile::Default), (1, DriveProfile::EthernetSsd)]),
             namespaces: random.weighted(&[(3, None), (1, Some(8)), (1, Some(32))]),
             overcommit: random.percent(30),
-            ..Setting::of(capacity_bytes)
+            ..Setting::with_capacity(capacity_bytes)
         };
         let profile = match setting.profile {
             DriveProfile::Default => Profile::unlimited(),
@@ -108,7 +108,7 @@ impl World {
         })
     }
 
-    fn told(&mut self, host: usize, event: Event) {
+    fn on_event(&mut self, host: usize, event: Event) {
         match event {
             // Where the machine has stopped, what it seems to say is not said.
             Event::Ended(op, ended) if self.asked == Some((op, host)) && !self.rig.disk.is_off() => {
@@ -231,7 +231,7 @@ impl System for World {
             if let (None, Some(cntlid), false) = (had, one.cntlid(), self.rig.disk.is_off()) {
                 self.has_controller(host, cntlid)?;
             }
-            events.into_iter().for_each(|event| self.told(host, event));
+            events.into_iter().for_each(|event| self.on_event(host, event));
         }
         Ok(())
     }

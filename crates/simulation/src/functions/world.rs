@@ -32,9 +32,9 @@ const HOSTS: usize = HOSTS_EACH * FUNCTIONS as usize;
 /// A namespace.
 struct Space {
     blocks: Blocks,
-    /// The function that has it, as the box was told last.
+    /// The function that has it, as last reported to the box.
     owner: Option<u16>,
-    /// When it was told, and
+    /// When it was reported, and
     since: Tick,
     /// whether it has asked for something else, and does not know what has come of it.
     is_moving: bool,
@@ -52,7 +52,7 @@ enum Reservation {
     Unsure,
 }
 
-/// A function, as the box was told last.
+/// A function, as last reported to the box.
 #[derive(Clone, Copy, Debug, Default)]
 struct Function {
     port: Option<usize>,
@@ -74,7 +74,7 @@ struct Flight {
     range: Range<u64>,
     begun: Tick,
     at: Instant,
-    /// The box was told that it can do nothing any more.
+    /// It was reported to the box that it has ended.
     is_over: bool,
 }
 
@@ -114,13 +114,13 @@ fn function_of(host: usize) -> u16 {
 
 impl World {
     pub(super) fn new(seed: u64) -> Result<Self, Failure> {
-        let mut random = Random::of(seed, 5);
+        let mut random = Random::for_part(seed, 5);
         let rig = Rig::new(seed, CAPACITY)?;
         let setting = Setting {
             reactors: 1 + random.index(3),
             attach: Attach::Nobody,
             functions: FUNCTIONS,
-            ..Setting::of(CAPACITY)
+            ..Setting::with_capacity(CAPACITY)
         };
         let carriage = Carriage {
             latency: Duration::from_micros(1 << random.below(12)),
@@ -175,7 +175,7 @@ impl World {
                 Event::Ended(op, _) if is_off => self.lost(&[op]),
                 Event::Ended(op, ended) => self.ended(op, &ended)?,
                 Event::Lost(ops) => self.lost(&ops),
-                Event::Settled if !is_off => self.settled(host)?,
+                Event::Settled if !is_off => self.on_reconnected(host)?,
                 Event::Live if !is_off => {
                     self.rig.count("associations");
                     self.rig.note(|| format!("host {host} is connected"));
@@ -200,7 +200,7 @@ impl World {
     }
 
     /// A host has a controller again.
-    fn settled(&mut self, host: usize) -> Result<(), Failure> {
+    fn on_reconnected(&mut self, host: usize) -> Result<(), Failure> {
         self.bar(&format!("host {host} is connected again"), |flight, is_ghost| is_ghost && flight.host == host)?;
         self.ghosts.retain(|_, flight| flight.host != host);
         Ok(())

@@ -230,7 +230,7 @@ impl InitiatorHost {
                 lost.push(op);
             }
         }
-        // A new controller will settle all of them.
+        // A new controller ends all of them.
         self.lost.clear();
         self.lost_before.clear();
         (!lost.is_empty()).then_some(Event::Lost(lost))

@@ -1,5 +1,5 @@
 //! A host of the simulation's own: its association with a controller, made, used, reset, shut down
-//! and lost. It decides nothing about what its commands mean; whoever has it is told how they
+//! and lost. It decides nothing about what its commands mean; whoever has it is notified how they
 //! ended.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::wire::{Command, CompletedCommand, Lost, Wire};
 
 /// How long a host waits for what has to come to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it looks at CSTS.
+/// How often it reads CSTS.
 const LOOK: Duration = Duration::from_millis(10);
 /// Stands for a command that found its connection gone; queues have fewer entries.
 const LOST_CID: u16 = u16::MAX;
@@ -123,7 +123,7 @@ impl RawHost {
         matches!(self.phase, Phase::Leaving { .. })
     }
 
-    /// The identifier of its controller, from when it was told it.
+    /// The identifier of its controller, from the time that it received it.
     #[must_use]
     pub fn cntlid(&self) -> Option<u16> {
         self.queues.first().filter(|admin| admin.is_connected).map(|_| self.cntlid)
@@ -244,7 +244,7 @@ impl RawHost {
                         self.ended(at, ended, now, &mut events)?;
                     }
                 }
-                // What it had accepted may be done still; the Admin Queue tells when it is over.
+                // What it had accepted may be done still; the Admin Queue reports when it is over.
                 Err(Lost::Closed) if at > 0 && matches!(self.phase, Phase::Leaving { .. }) => {
                     events.extend(queue.close());
                 }
@@ -361,7 +361,7 @@ impl RawHost {
                 events.extend(self.drop_all(now, Duration::from_millis(100)));
             }
             Purpose::Enable if status.is_success() => self.look_at = Some(now),
-            Purpose::Look if status.is_success() => self.looked(ended.cqe.result(), now, events),
+            Purpose::Look if status.is_success() => self.on_csts(ended.cqe.result(), now, events),
             Purpose::KeepAlive if status.is_success() => {}
             Purpose::Leave if status.is_success() => {}
             // What is under way while the controller goes away ends somehow.
@@ -372,7 +372,7 @@ impl RawHost {
     }
 
     /// CSTS is known.
-    fn looked(&mut self, csts: u64, now: Instant, events: &mut Vec<Event>) {
+    fn on_csts(&mut self, csts: u64, now: Instant, events: &mut Vec<Event>) {
         let csts = Csts(u32::try_from(csts & 0xffff_ffff).unwrap_or_default());
         self.look_at = Some(now + LOOK);
         match self.phase {

@@ -204,7 +204,7 @@ impl World {
         self.rig.digest(op, class.map_or(0, |class| 1 + class as u64));
         let Flight { name, kind, range, begun, at, done } = flight;
         if !self.rig.is_comparing || result.is_err() {
-            self.rig.note(|| format!("{op}: {kind:?} {range:?} of {name} has ended: {}", told(&result)));
+            self.rig.note(|| format!("{op}: {kind:?} {range:?} of {name} has ended: {}", result_text(&result)));
         }
         let may_fail = self.may_fail(name, at);
         let waited = self.rig.disk.completed() - done;
@@ -242,7 +242,7 @@ impl World {
                     self.rig.count("errors");
                     return Ok(());
                 }
-                fail(format!("{kind:?} of namespace {name} fails without a reason: {}", told(&result)))
+                fail(format!("{kind:?} of namespace {name} fails without a reason: {}", result_text(&result)))
             }
         }
     }
@@ -254,7 +254,7 @@ impl World {
     }
 
     /// Has the drive's thread do something; `None` where the power goes before it is done.
-    fn on<T: Send + 'static>(
+    fn run_on_drive<T: Send + 'static>(
         &mut self,
         what: &str,
         work: impl FnOnce(&mut Store) -> T + Send + 'static,
@@ -278,7 +278,7 @@ impl World {
         work: impl FnOnce(&mut Store) -> Result<T, Error> + Send + 'static,
     ) -> Result<Option<T>, Failure> {
         let began = self.rig.clock.now();
-        match self.on(what, work)? {
+        match self.run_on_drive(what, work)? {
             None => Ok(None),
             Some(Ok(done)) => Ok(Some(done)),
             Some(Err(error)) => {
@@ -325,7 +325,7 @@ impl System for World {
             What::MarkBad { slot, block } => self.mark_bad(slot, block),
             What::Commit { bytes } => self.commit(bytes),
             What::FillJournal => (0..17).try_for_each(|_| self.commit(1 << 20)),
-            What::Sync => self.on("sync", Store::sync).map(drop),
+            What::Sync => self.run_on_drive("sync", Store::sync).map(drop),
             What::System(act) => self.system_act(act),
             What::Damage { clean, place, tolerant } => self.damage(clean, place, tolerant),
             What::LoseSectors { count } => self.lose_sectors(count),
@@ -383,12 +383,12 @@ impl System for World {
 
     fn drain(&mut self) -> Result<(), Failure> {
         self.until("requests", |world| world.flights.is_empty())?;
-        self.settle_names()?;
+        self.resolve_names()?;
         self.compare()?;
         self.until("what was given back", Self::is_balanced).map(drop)
     }
 }
 
-fn told(result: &Result<(), ebof_backend::Error>) -> String {
+fn result_text(result: &Result<(), ebof_backend::Error>) -> String {
     result.as_ref().map_or_else(ToString::to_string, |()| "well".to_owned())
 }

@@ -182,7 +182,7 @@ impl World {
         // A block that is encrypted and has no checksum is a mixture when it is torn: of sectors
         // that nobody wrote.
         let checks = random.percent(25) || encrypts && rig.profile.sector_bytes == 512;
-        let setting = Setting { encrypts, checks, reactors: 1 + random.index(2), ..Setting::of(CAPACITY) };
+        let setting = Setting { encrypts, checks, reactors: 1 + random.index(2), ..Setting::with_capacity(CAPACITY) };
         let carriage = Carriage {
             latency: Duration::from_micros(1 << random.below(12)),
             window_bytes: 1 << (10 + random.below(8)),
@@ -205,7 +205,7 @@ impl World {
             });
         }
         Ok(Self {
-            replays: replay::Replays::of(&hosts, &mut rig.chances),
+            replays: replay::Replays::choose(&hosts, &mut rig.chances),
             rig,
             setting,
             carriage,
@@ -269,7 +269,7 @@ impl World {
         let born = self.rig.now();
         self.owners += 1;
         let bytes = usize::try_from(coding.block_bytes()).expect("few");
-        let in_flux = InFlux::of(coding, self.rig.profile.sector_bytes);
+        let in_flux = InFlux::for_format(coding, self.rig.profile.sector_bytes);
         let blocks = Blocks { in_flux, ..Blocks::new(self.owners, bytes, coding.is_tagged()) };
         self.identities += 1;
         Space {
@@ -351,14 +351,14 @@ impl World {
                 Event::Settled | Event::Live if is_off => continue,
                 event => event,
             };
-            self.told(host, event)?;
+            self.on_event(host, event)?;
         }
         self.replay(host);
         Ok(())
     }
 
-    /// A host was told something.
-    fn told(&mut self, host: usize, event: Event) -> Result<(), Failure> {
+    /// Handles an event of a host.
+    fn on_event(&mut self, host: usize, event: Event) -> Result<(), Failure> {
         match event {
             Event::Ended(op, ended) => self.ended(op, &ended),
             Event::Lost(ops) => {
@@ -388,11 +388,11 @@ impl World {
             }
             Event::Refused(op, why) => self.refused(op, &why),
             Event::Settled => {
-                self.settled("was told that its queues are closed", host, |_, flight| flight.host == host)
+                self.confirm_ended("was told that its queues are closed", host, |_, flight| flight.host == host)
             }
             Event::SettledOnly(ops) => {
                 self.rig.count("reconnects");
-                self.settled("has connected again", host, |op, _| ops.contains(&op))?;
+                self.confirm_ended("has connected again", host, |op, _| ops.contains(&op))?;
                 self.join_all(host);
                 Ok(())
             }
@@ -412,7 +412,7 @@ impl World {
     }
 
     /// These of the commands whose connections are gone can do nothing any more.
-    fn settle(&mut self, which: impl Fn(Op, &Flight) -> bool) {
+    fn end_unknown(&mut self, which: impl Fn(Op, &Flight) -> bool) {
         let now = self.rig.now();
         let spaces = &mut self.spaces;
         let mut unregistered = Vec::new();
@@ -429,13 +429,13 @@ impl World {
 
     /// The same, as a host has it from the target: then no write of them is at the disk, nor comes
     /// there.
-    fn settled(&mut self, why: &str, host: usize, which: impl Fn(Op, &Flight) -> bool) -> Result<(), Failure> {
+    fn confirm_ended(&mut self, why: &str, host: usize, which: impl Fn(Op, &Flight) -> bool) -> Result<(), Failure> {
         let writes = self.ghosts.iter().filter(|(op, flight)| flight.is_write() && which(**op, flight));
         let mut serials: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for (&op, flight) in writes {
             serials.entry(flight.nsid).or_default().insert(serial(op));
         }
-        self.settle(which);
+        self.end_unknown(which);
         for (nsid, serials) in serials {
             if let Some(space) = self.spaces.get(&nsid) {
                 self.rig.disk.bar(serials.iter().map(|&serial| space.blocks.mark(serial)));
@@ -506,7 +506,7 @@ impl System for World {
             What::Vanish { host, pause } => {
                 let host = self.busier(host);
                 let lost = self.hosts[host].drop_all(now, pause);
-                lost.into_iter().try_for_each(|event| self.told(host, event))
+                lost.into_iter().try_for_each(|event| self.on_event(host, event))
             }
             What::Leave { host, shutdown, reset } => {
                 let host = self.busier(host);
@@ -593,7 +593,7 @@ impl System for World {
             let is_idle = world.flights.is_empty() && world.replays.is_empty() && world.manage.is_idle();
             is_idle && world.hosts.iter().all(Host::is_live)
         })?;
-        self.settle(|_, _| true);
+        self.end_unknown(|_, _| true);
         self.compare()
     }
 }

@@ -32,8 +32,8 @@ struct Transfer {
     state: State,
     cid: Cid,
     next_free: u16,
-    /// Running number of the transfer's first window; goes on when the place is used again, so that
-    /// a late PDU's tag does not match.
+    /// Running number of the transfer's first window; is incremented when the slot is used again,
+    /// so that a late PDU's tag does not match.
     first_tag: u16,
     /// Bytes of the whole transfer; shortened to what was asked for when no more is wanted.
     length: u32,
@@ -65,7 +65,7 @@ pub(super) enum DataUse {
 
 /// A transfer after one more PDU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settled {
+pub(super) struct TransferProgress {
     pub(super) digest_ok: bool,
     pub(super) complete: bool,
 }
@@ -216,7 +216,7 @@ impl Transfers {
     }
 
     /// `length` more bytes have arrived.
-    pub(super) fn settle(&mut self, slot: u16, length: u32, digest_ok: bool) -> Settled {
+    pub(super) fn add_received(&mut self, slot: u16, length: u32, digest_ok: bool) -> TransferProgress {
         self.receiving = None;
         let transfer = &mut self.slots[usize::from(slot)];
         transfer.received = transfer.received.saturating_add(length);
@@ -224,7 +224,8 @@ impl Transfers {
             transfer.digest_ok = false;
             transfer.length = transfer.requested;
         }
-        let settled = Settled { digest_ok: transfer.digest_ok, complete: transfer.received >= transfer.length };
+        let settled =
+            TransferProgress { digest_ok: transfer.digest_ok, complete: transfer.received >= transfer.length };
         if settled.complete {
             self.release(slot);
         } else {

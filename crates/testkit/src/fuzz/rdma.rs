@@ -82,7 +82,7 @@ pub fn rdma_controller(mut data: &[u8]) {
                 connection.respond(&Cqe::new(cid, Status::SUCCESS), None);
             }
             Ok(Location::Remote(segments)) => {
-                assert_eq!(Segments::of(&command.sqe.data_pointer()), Some(segments));
+                assert_eq!(Segments::from_pointer(&command.sqe.data_pointer()), Some(segments));
                 lengths.insert(tag, segments.length());
                 if cid.0 & 1 == 0 {
                     assert!(connection.read(tag, segments, segments.length()));

@@ -10,7 +10,7 @@ use crate::{Bell, Event, Remote, WindowAccess, WorkStatus};
 /// The state of an end.
 pub(crate) struct EndState {
     pub(crate) phase: Phase,
-    /// The connection was established, and then it was told so.
+    /// The connection was established, and the end was notified.
     pub(crate) told: bool,
     /// The send queue: what was not done yet.
     pub(crate) work: VecDeque<SendEntry>,
@@ -127,7 +127,8 @@ impl EndState {
         !matches!(self.phase, Phase::Absent | Phase::Gone)
     }
 
-    /// A receive slot for a message; if there is none, and others share them, `waiting` is told.
+    /// A receive slot for a message; if there is none, and others share them, `waiting` is
+    /// notified.
     pub(crate) fn take_receive(&mut self, waiting: impl FnOnce() -> Weak<dyn Waiting>) -> Option<Slot> {
         match &mut self.receives {
             Receives::Own(slots) => slots.pop_front(),

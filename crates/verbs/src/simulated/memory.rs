@@ -21,7 +21,7 @@ impl Span {
     }
 
     /// Of a buffer that the caller does not access until this is dropped.
-    pub(crate) fn of(buffer: &Buffer, offset: u32, length: u32) -> Option<Self> {
+    pub(crate) fn from_buffer(buffer: &Buffer, offset: u32, length: u32) -> Option<Self> {
         let (offset, length) = (offset as usize, length as usize);
         if offset + length > buffer.capacity() {
             return None;

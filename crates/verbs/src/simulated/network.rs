@@ -160,8 +160,8 @@ impl Network {
         self.0.parts().removed = false;
     }
 
-    /// `address` moves to another interface: its listeners are told, and do nothing any more. Its
-    /// connections are told, and go on.
+    /// `address` moves to another interface: its listeners are notified, and do nothing any more.
+    /// Its connections are notified, and continue.
     pub fn change_address(&self, address: IpAddr) {
         let mut ended = Vec::new();
         self.0.parts().listeners.retain(|at, listener| {
@@ -245,7 +245,7 @@ impl Connection {
         self.addresses[Side::Target as usize]
     }
 
-    /// Nothing gets through any more, and nobody is told. What is under way, and what is posted
+    /// Nothing gets through any more, and nobody is notified. What is under way, and what is posted
     /// later, is not over before [`Connection::time_out`], or before its end gives up.
     pub fn lose(&self) {
         self.with(|_, state| state.cut = true);
@@ -261,7 +261,7 @@ impl Connection {
         });
     }
 
-    /// The connection ends, and both ends are told.
+    /// The connection ends, and both ends are notified.
     pub fn sever(&self) {
         self.with(|_, state| {
             if !std::mem::replace(&mut state.ended, true) {
@@ -272,7 +272,7 @@ impl Connection {
     }
 
     /// The machine at the other side of `side` has stopped: nothing gets through any more, and what
-    /// has come to `side` and was not polled is lost. It is told that the connection has ended.
+    /// has come to `side` and was not polled is lost. It is notified that the connection has ended.
     pub fn break_off(&self, side: Side) {
         self.with(|_, state| {
             state.cut = true;

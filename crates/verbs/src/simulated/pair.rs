@@ -36,7 +36,7 @@ impl Side {
 /// A connection.
 pub(crate) struct Pair {
     state: Mutex<State>,
-    /// For each end, whether there are completions or events: looked at without the lock.
+    /// For each end, whether there are completions or events: read without the lock.
     ready: [AtomicU8; 2],
     pub(crate) registry: Arc<MemoryRegistry>,
     /// Addresses of host and target.
@@ -165,7 +165,7 @@ impl Pair {
             Phase::Ready => {}
             Phase::Absent | Phase::Open | Phase::Connecting => return false,
             Phase::Error | Phase::Gone => {
-                // Retries take seconds; an end that is told of the disconnect does not wait for
+                // Retries take seconds; an end that is notified of the disconnect does not wait for
                 // them.
                 if self.stepped {
                     state.fail_first(side, WorkStatus::RetryExceeded);
@@ -488,7 +488,7 @@ impl State {
         }
         let other = &self.ends[side.other() as usize];
         match (side, phase, other.phase) {
-            // The host is told before it has seen that it was accepted, too.
+            // The host is notified before it has seen that it was accepted, too.
             (Side::Target, Phase::Ready | Phase::Error, _) => self.tell(Side::Host, Event::Disconnected),
             (Side::Target, ..) => {
                 let event = Event::Rejected { reason: Event::BY_CONSUMER, private_data: Vec::new() };

@@ -389,7 +389,7 @@ impl QueuePair {
         if let Err(error) = self.shared.registry.register(buffer.region()) {
             return Err((buffer, error));
         }
-        let from = Span::of(&buffer, 0, length).expect("beyond the buffer");
+        let from = Span::from_buffer(&buffer, 0, length).expect("beyond the buffer");
         self.ledger.post_given(buffer, length);
         self.new_work.push_back(SendEntry::Write { from, to, signalled: false });
         Ok(())
@@ -436,7 +436,7 @@ impl QueuePair {
 
     fn span(&self, held: Held, offset: u32, length: u32) -> Span {
         self.ledger.part(held, offset, length);
-        Span::of(self.ledger.buffer(held), offset, length).expect("the part was looked up before")
+        Span::from_buffer(self.ledger.buffer(held), offset, length).expect("the part was looked up before")
     }
 
     pub(crate) fn remote_key(&mut self, region: &Arc<Region>) -> Result<u32, Error> {

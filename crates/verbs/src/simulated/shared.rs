@@ -210,7 +210,7 @@ impl Backlog {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request, or says what its host is to be told.
+    /// Adds a request, or returns the event for its host.
     fn push(&self, pair: Arc<Pair>, asked: Asked) -> Result<(), Event> {
         let mut queue = self.queue();
         if queue.closed {
@@ -274,7 +274,7 @@ impl Resolution {
         self.ring(state);
     }
 
-    /// Lets who waits look again.
+    /// Lets those who wait check again.
     pub(crate) fn wake(&self) {
         self.ring(self.state());
     }

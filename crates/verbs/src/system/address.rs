@@ -52,7 +52,7 @@ pub(super) fn decode(storage: &libc::sockaddr_storage) -> SocketAddr {
     let pointer: *const libc::sockaddr_storage = storage;
     match i32::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family tells which structure is in the storage, which is aligned for all.
+            // SAFETY: the family says which structure is in the storage, which is aligned for all.
             // JUSTIFICATION: as in `RawAddress::new`.
             let raw = unsafe { pointer.cast::<libc::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());

@@ -101,7 +101,7 @@ impl Channel {
 
     /// # Safety
     /// `event` is one that the library has returned and that is not acknowledged.
-    // SAFETY: as told above.
+    // SAFETY: as above.
     // JUSTIFICATION: it follows the event's pointers.
     unsafe fn copy(self: &Arc<Channel>, event: &ffi::CmEvent) -> CmEvent {
         let data = &event.conn;
@@ -182,7 +182,7 @@ impl Id {
     }
 
     fn raw(&self) -> &ffi::CmId {
-        // SAFETY: it is alive as long as this; who writes it is told at `Sync`.
+        // SAFETY: it is alive as long as this; the comment at `Sync` says who writes it.
         // JUSTIFICATION: the library is in C.
         unsafe { self.pointer.as_ref() }
     }
@@ -282,7 +282,7 @@ impl Id {
     /// # Safety
     /// The members of `attributes` are alive, belong to the identifier's device, and stay so as
     /// long as the queue pair.
-    // SAFETY: as told above.
+    // SAFETY: as above.
     // JUSTIFICATION: they are pointers.
     pub(super) unsafe fn create_queue_pair(
         &mut self,

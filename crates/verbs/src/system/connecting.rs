@@ -55,7 +55,7 @@ impl Connecting {
         Some(self.id.channel().descriptor())
     }
 
-    /// The descriptor tells.
+    /// The descriptor becomes readable.
     pub(crate) fn set_bell(&self, _bell: Bell) {}
 
     pub(crate) fn poll(&mut self) -> Result<bool, Error> {
@@ -68,7 +68,7 @@ impl Connecting {
             };
             match event.kind {
                 ffi::CM_ADDR_RESOLVED => {
-                    let device = Device::of(&self.id)?;
+                    let device = Device::for_id(&self.id)?;
                     let local = self.id.local().ip();
                     let protocol = inventory::protocol(self.id.functions(), device.context(), self.id.port(), local);
                     let attributes = DeviceAttributes { protocol, ..device.attributes().clone() };

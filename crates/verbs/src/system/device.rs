@@ -101,7 +101,7 @@ static DEVICES: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
 
 impl Device {
     /// The device that an identifier is bound to.
-    pub(super) fn of(id: &Id) -> Result<Arc<Device>, Error> {
+    pub(super) fn for_id(id: &Id) -> Result<Arc<Device>, Error> {
         let context = id.context().ok_or(Error::NoDevice(id.local().ip()))?;
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|device| device.strong_count() > 0);
@@ -278,7 +278,7 @@ impl Device {
             ffi::EVENT_CQ_ERR => watched.completion_queue == element,
             ffi::EVENT_SRQ_ERR => watched.shared_receives == element,
             ffi::EVENT_DEVICE_FATAL => true,
-            // Ports and addresses: the connection manager tells what becomes of a connection.
+            // Ports and addresses: the connection manager reports what becomes of a connection.
             _ => false,
         };
         if event == ffi::EVENT_QP_LAST_WQE_REACHED {
@@ -317,7 +317,7 @@ impl Device {
         }
     }
 
-    /// Closes the files of devices whose removal nobody was told of, since nothing of them was in
+    /// Closes the files of devices whose removal was not reported, since nothing of them was in
     /// use but memory.
     pub(super) fn close_removed() {
         let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_uint, c_void};
 /// The type of a function of the libraries.
 macro_rules! function {
     (($($argument:ty),*) $(-> $result:ty)?) => {
-        // SAFETY: a type; who calls the function tells why that is sound.
+        // SAFETY: a type; the caller of the function says why that is sound.
         // JUSTIFICATION: the libraries are in C.
         unsafe extern "C" fn($($argument),*) $(-> $result)?
     };

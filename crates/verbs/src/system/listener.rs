@@ -17,8 +17,8 @@ use crate::{Attributes, Bell, DeviceAttributes, Error, REJECT_PRIVATE_DATA_MAX};
 pub(crate) struct Listener {
     id: Id,
     local: SocketAddr,
-    /// A listener for all addresses belongs to no device, so it is told of no removal. An
-    /// identifier for each device that has had requests is told instead.
+    /// A listener for all addresses belongs to no device, so it gets no notice of a removal. An
+    /// identifier for each device that has had requests gets it instead.
     watches: Vec<Id>,
 }
 
@@ -53,7 +53,7 @@ impl Listener {
         self.local
     }
 
-    /// The descriptor tells.
+    /// The descriptor becomes readable.
     pub(crate) fn set_bell(&self, _bell: Bell) {}
 
     pub(crate) fn poll(&mut self) -> Result<Option<ListenerEvent>, Error> {
@@ -91,14 +91,14 @@ impl Listener {
 }
 
 impl Listener {
-    /// From now on the removal of a request's device is told, also when nothing is left of its
+    /// From now on the removal of a request's device is reported, also when nothing is left of its
     /// connections.
     fn watch(&mut self, request: &Id) {
         let is_watched = |watch: &Id| watch.context() == request.context();
         if self.id.context().is_some() || self.watches.iter().any(is_watched) {
             return;
         }
-        // Fails if the device is going already; its queue pairs are told then.
+        // Fails if the device is going already; its queue pairs are notified then.
         let bound = Id::new(self.id.functions(), Arc::clone(self.id.channel())).and_then(|mut id| {
             id.bind(with_port(request.local(), 0))?;
             Ok(id)
@@ -135,7 +135,7 @@ pub(crate) struct Request {
 
 impl Request {
     fn new(id: Id, event: CmEvent) -> Result<Request, Error> {
-        let device = Device::of(&id)?;
+        let device = Device::for_id(&id)?;
         let protocol = inventory::protocol(id.functions(), device.context(), id.port(), id.local().ip());
         let attributes = DeviceAttributes { protocol, ..device.attributes().clone() };
         let offered = Depths { responder_resources: event.responder_resources, initiator_depth: event.initiator_depth };

@@ -170,7 +170,7 @@ impl MessageSlots {
     /// # Safety
     /// The adapter does not access the slot as long as the bytes are borrowed, and nobody changes
     /// them.
-    // SAFETY: as told above.
+    // SAFETY: as above.
     // JUSTIFICATION: who has a slot is known to the caller.
     #[inline]
     pub(super) unsafe fn slice(&self, slot: u32) -> &[u8] {
@@ -184,7 +184,7 @@ impl MessageSlots {
     ///
     /// # Safety
     /// Nobody else accesses the slot as long as the bytes are borrowed.
-    // SAFETY: as told above.
+    // SAFETY: as above.
     // JUSTIFICATION: as for `slice`.
     #[inline]
     pub(super) unsafe fn slice_mut(&mut self, slot: u32) -> &mut [u8] {

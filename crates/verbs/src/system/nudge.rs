@@ -6,7 +6,7 @@
 //! hundred.
 //!
 //! So an end to which nothing seems to have come sends something without an effect: a host an RDMA
-//! WRITE of nothing, which has the target look; a target an RDMA READ of nothing, whose answer is
+//! WRITE of nothing, which has the target poll; a target an RDMA READ of nothing, whose answer is
 //! what it lacks.
 
 use std::os::fd::OwnedFd;

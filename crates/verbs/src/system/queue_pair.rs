@@ -118,7 +118,7 @@ impl QueuePair {
     fn build(id: &mut Id, device: &Arc<Device>, attributes: &Attributes) -> Result<(NonNull<ffi::Qp>, Made), Error> {
         let receives = match &attributes.shared_receives {
             None => Receives::own(device, attributes.receives, attributes.receive_bytes)?,
-            Some(shared) => Receives::shared(SharedQueue::of(device, shared)?),
+            Some(shared) => Receives::shared(SharedQueue::for_slots(device, shared)?),
         };
         let sends = Sends::new(device, attributes)?;
         let send_entries = u32::try_from(sends.capacity()).unwrap_or(u32::MAX);
@@ -180,10 +180,10 @@ impl QueuePair {
         Some(self.parts().waits.descriptor())
     }
 
-    /// The descriptor tells.
+    /// The descriptor becomes readable.
     pub(crate) fn set_bell(&self, _bell: Bell) {}
 
-    /// The descriptor tells.
+    /// The descriptor becomes readable.
     #[expect(clippy::unused_self, reason = "simulated ones know")]
     pub(crate) fn is_ready(&self) -> bool {
         false

@@ -270,7 +270,7 @@ unsafe impl Sync for SharedQueue {}
 
 impl SharedQueue {
     /// The queue of a device for shared slots, made if there is none.
-    pub(super) fn of(device: &Arc<Device>, shared: &SharedReceives) -> Result<Arc<SharedQueue>, Error> {
+    pub(super) fn for_slots(device: &Arc<Device>, shared: &SharedReceives) -> Result<Arc<SharedQueue>, Error> {
         let mut queues = device.shared_queues();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         let found = queues.iter().find(|(id, _)| *id == shared.id()).and_then(|(_, queue)| queue.upgrade());

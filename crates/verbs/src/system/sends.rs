@@ -76,7 +76,7 @@ impl Sends {
             reported: 0,
             broken: false,
             // Soft-iWARP sends the data of other work out of their pages, which TCP may still have
-            // to do when a later completion tells that they may be used again.
+            // to do when a later completion says that they may be used again.
             signals_all: device.is_iwarp(),
         })
     }

@@ -20,7 +20,7 @@ impl<B> Span<B> {
         Self::Part { buffer, start, length }
     }
 
-    pub(super) fn whole(buffer: B) -> Self
+    pub(super) fn from_buffer(buffer: B) -> Self
     where
         B: IoBuffer,
     {

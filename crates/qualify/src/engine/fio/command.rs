@@ -10,7 +10,7 @@ use super::{LOGS, Load, Place, REPORT};
 use crate::document::SERIES_MAX;
 use crate::engine::programs::LIBRARY;
 
-/// The most passes that `loops` counts; more are told as bytes.
+/// The most passes that `loops` counts; more are given as bytes.
 const LOOPS_MAX: u64 = 16;
 
 /// The command that does what the load does: for a reader who wants to check it with fio. Empty for

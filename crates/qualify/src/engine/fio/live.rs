@@ -3,7 +3,7 @@
 /// How the line begins.
 pub(super) const PREFIX: &str = "Jobs: ";
 
-/// What a line of status tells.
+/// What a line of status says.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Speed {
     pub(super) iops: f64,

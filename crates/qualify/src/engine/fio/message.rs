@@ -1,4 +1,4 @@
-//! What fio said when it failed, as an error that tells what to do.
+//! What fio said when it failed, as an error that says what to do.
 
 use super::{EngineError, Finish, Load, Words};
 

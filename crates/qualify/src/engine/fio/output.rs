@@ -1,5 +1,5 @@
 //! fio's report (`--output-format=json+`) as ebof's own. Its histogram has 64 buckets for each
-//! power of two and tells the middle of a bucket: latencies of percentiles are off by at most 0.8
+//! power of two and prints the middle of a bucket: latencies of percentiles are off by at most 0.8
 //! %.
 
 use std::collections::BTreeMap;

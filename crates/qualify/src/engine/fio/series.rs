@@ -31,7 +31,7 @@ pub(super) fn clear(directory: &Path) -> io::Result<()> {
 struct Sum {
     iops: f64,
     bytes_per_s: f64,
-    /// How many threads told of it.
+    /// How many threads reported it.
     threads: u32,
 }
 

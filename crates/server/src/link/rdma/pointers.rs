@@ -67,7 +67,7 @@ mod tests {
     fn segments(length: u32) -> Segments {
         let sgl = Sgl::Keyed { address: 0x1000, length, key: 1, invalidate: false };
         let sqe = Sqe { dptr: SglDescriptor::encode(sgl), ..Sqe::new(1) };
-        Segments::of(&sqe.data_pointer()).unwrap()
+        Segments::from_pointer(&sqe.data_pointer()).unwrap()
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl World {
         before.symmetric_difference(after).copied().collect()
     }
 
-    /// Has a host look at its namespaces, where they may have changed since it did; `false` where
+    /// Has a host identify its namespaces, where they may have changed since it did; `false` where
     /// the power goes before that.
     pub(super) fn inform(&mut self, host: usize) -> Result<bool, Failure> {
         if self.informed.contains(&host) {
@@ -119,7 +119,7 @@ impl World {
         for nsid in there {
             let hosts = &shown.namespaces[&nsid].hosts;
             let Some(first) = hosts.iter().copied().nth(self.rig.chances.index(hosts.len())) else { continue };
-            // What one host can look at needs no other to look.
+            // What one host can identify needs no other one.
             let reader = hosts.iter().copied().find(|host| shown.active.contains_key(host)).unwrap_or(first);
             if let Entry::Vacant(list) = shown.active.entry(reader) {
                 let Some(active) = self.active(reader)? else { return Ok(None) };
@@ -141,7 +141,7 @@ impl World {
             return fail(format!("host {host}: the write protection of namespace {nsid} is not told: {status}"));
         }
         let is_protected = WriteProtection::decode(ended.cqe.dw0.get()) == WriteProtection::Protected;
-        if !self.look_at(host, nsid)? {
+        if !self.inspect(host, nsid)? {
             return Ok(None);
         }
         let bytes = 64 * (1 + self.hosts.len());
@@ -175,17 +175,17 @@ impl World {
         (0..SHOWN).try_for_each(|_| self.step())
     }
 
-    /// Has a host look at what is behind an NSID, before it sends an I/O command there: those to
+    /// Has a host identify what is behind an NSID, before it sends an I/O command there: those to
     /// what came in the place of another namespace are refused until then. `false` where the power
     /// goes before that.
-    pub(super) fn look_at(&mut self, host: usize, nsid: u32) -> Result<bool, Failure> {
+    pub(super) fn inspect(&mut self, host: usize, nsid: u32) -> Result<bool, Failure> {
         let sqe = identify(Cns::NAMESPACE).with_nsid(Nsid(nsid));
         Ok(self.ask(host, 0, &Command { sqe, data: None, read_bytes: 4096 })?.is_some())
     }
 
     /// What a host is shown; it has heard of everything before.
     fn active(&mut self, host: usize) -> Result<Option<BTreeSet<u32>>, Failure> {
-        // What came in the place of another namespace is shown to who has looked at both.
+        // What came in the place of another namespace is shown to hosts that have identified both.
         let changed = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
         if self.read(host, 0, changed, 4096)?.is_none() || self.list(host, Cns::ACTIVE_NAMESPACE_LIST)?.is_none() {
             return Ok(None);

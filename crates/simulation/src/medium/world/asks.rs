@@ -47,7 +47,7 @@ impl World {
         let blocks = block_format.blocks_per_extent(EXTENT) * EXTENTS;
         let bytes = usize::try_from(block_format.block_bytes()).expect("few");
         let owner = u16::try_from(name).expect("16 bits");
-        let in_flux = InFlux::of(block_format, self.rig.profile.sector_bytes);
+        let in_flux = InFlux::for_format(block_format, self.rig.profile.sector_bytes);
         let model = Blocks { in_flux, ..Blocks::new(owner, bytes, block_format.is_tagged()) };
         self.names.insert(name, Name { block_format, blocks: model, is_sure: false });
         let made = self.done("create", move |store| {

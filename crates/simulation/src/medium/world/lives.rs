@@ -22,12 +22,12 @@ impl World {
         }
         self.commits = (commits, false);
         self.life = Some(life);
-        self.look()?;
+        self.check_namespaces()?;
         self.compare()
     }
 
     /// Which namespaces there are.
-    pub(super) fn look(&mut self) -> Result<(), Failure> {
+    pub(super) fn check_namespaces(&mut self) -> Result<(), Failure> {
         let Some(life) = &self.life else { return Ok(()) };
         let there: Vec<u64> = life.medium.volumes().iter().map(|volume| volume.0).collect();
         if let Some(name) = there.iter().find(|name| !self.names.contains_key(name)) {
@@ -75,11 +75,11 @@ impl World {
     }
 
     /// What could not be made or removed is there or not: from now on that is known.
-    pub(super) fn settle_names(&mut self) -> Result<(), Failure> {
+    pub(super) fn resolve_names(&mut self) -> Result<(), Failure> {
         if self.names.values().all(|name| name.is_sure) || self.rig.disk.is_off() {
             return Ok(());
         }
-        self.look()
+        self.check_namespaces()
     }
 
     /// Whether what is mapped is what is used.
@@ -98,7 +98,7 @@ impl World {
     }
 
     /// Something that the drive says of itself is damaged, when all of it is flushed: it may be
-    /// mended, or refused, but not passed over.
+    /// repaired, or refused, but not ignored.
     pub(super) fn damage(&mut self, clean: bool, place: u64, tolerant: bool) -> Result<(), Failure> {
         self.rest()?;
         if clean {
@@ -122,7 +122,7 @@ impl World {
         match opened {
             Ok(life) if !life.is_damaged => {
                 self.life = Some(life);
-                self.look()?;
+                self.check_namespaces()?;
                 return self.compare();
             }
             Ok(_damaged) => {}

@@ -1,5 +1,5 @@
 //! What a host finds out about a namespace before it uses it, as hosts do: one that came in the
-//! place of another is not shown, and its commands are refused, until the host has looked.
+//! place of another is not shown, and its commands are refused, until the host has identified it.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl World {
         if !space.strangers.contains(&host) {
             return true;
         }
-        // It looks again when it has given up what it held.
+        // It queries again when it has given up what it held.
         if self.holds_another(host, nsid) {
             return false;
         }
@@ -63,7 +63,7 @@ impl World {
         if let Some(by) = by {
             let is_raw = |host: &usize| !self.hosts[*host].is_initiator();
             let hosts = (0..self.hosts.len()).filter(is_raw);
-            // Who has asked since the command was sent may have been told.
+            // Who has asked since the command was sent may have received it.
             let has_asked = |host: &usize| self.asked.get(host).is_some_and(|asked| self.manage.is_begun_by(*asked));
             let knew = hosts.filter(|host| *host != by && !space.strangers.contains(host) && !has_asked(host));
             self.stale.entry(nsid).or_default().extend(knew);
@@ -74,7 +74,7 @@ impl World {
 
     /// Has a host use a number for what it was, where that is another namespace now.
     pub(super) fn read_stale(&mut self, host: usize, queue: usize, nsid: u32) -> bool {
-        // Of an initiator that holds at any time; others may have been told nothing yet.
+        // Of an initiator that holds at any time; others may have received nothing yet.
         let is_known = self.hosts[host].is_initiator() || self.manage.is_idle();
         if !self.is_stale(host, nsid) || !is_known || !self.hosts[host].is_live() || self.rig.chances.percent(40) {
             return false;
@@ -155,7 +155,7 @@ impl World {
         Ok(self.may_use(host, nsid))
     }
 
-    /// A host looks what there is, as hosts do when they are connected.
+    /// A host queries what there is, as hosts do when they are connected.
     pub(super) fn scan(&mut self, host: usize) {
         let nsids: Vec<u32> = self.spaces.keys().copied().collect();
         self.ask(host, &nsids);
@@ -185,7 +185,7 @@ impl World {
         let mut steps =
             vec![(Kind::Prepare, first, log), (Kind::Prepare, first, identify(Cns::ACTIVE_NAMESPACE_LIST, 0))];
         for &nsid in nsids {
-            // As Linux does: it looks once more only at what it keeps.
+            // As Linux does: it identifies once more only what it keeps.
             steps.push((Kind::Sight, nsid, identify(Cns::NAMESPACE_ID_DESCRIPTORS, nsid)));
             steps.push((Kind::Sight, nsid, identify(Cns::INDEPENDENT_NAMESPACE, nsid)));
             if !self.holds_another(host, nsid) {

@@ -86,9 +86,9 @@ impl World {
                 continue;
             }
             let lost = self.hosts[host].drop_all(now, Duration::from_millis(1));
-            lost.into_iter().try_for_each(|event| self.told(host, event))?;
+            lost.into_iter().try_for_each(|event| self.on_event(host, event))?;
         }
-        self.settle(|_, _| true);
+        self.end_unknown(|_, _| true);
         Ok(())
     }
 

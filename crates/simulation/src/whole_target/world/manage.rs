@@ -19,7 +19,7 @@ use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
 use crate::wire::CompletedCommand;
 
-/// How soon it is looked again.
+/// Time until the next query.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Steps after which all threads have heard of a change.
@@ -82,9 +82,9 @@ enum Stage {
     Known,
     /// A command is under way.
     Asked(Op),
-    /// What has become of it is to be looked at, then.
+    /// Its outcome is queried then.
     Unsure(Instant),
-    /// The drive is being sanitized; it is looked at again then.
+    /// The drive is being sanitized; it is queried again then.
     Sanitizing(Instant),
     /// It is done, and all controllers are about to know: so many steps are left.
     Shown(u32),
@@ -123,7 +123,7 @@ impl Manage {
         self.at.is_some_and(|at| at <= then)
     }
 
-    /// A life has ended: what there is is to be looked at.
+    /// A life has ended: what there is has to be queried.
     pub(super) fn doubt(&mut self, now: Instant) {
         self.stage = Stage::Unsure(now);
     }
@@ -250,11 +250,11 @@ impl World {
         Ok(false)
     }
 
-    /// Looks at what is to be looked at.
+    /// Sends the queries that are due.
     pub(super) fn step_manage(&mut self) -> Result<(), Failure> {
         let now = self.rig.clock.now();
         match self.manage.stage {
-            Stage::Shown(0) => self.known(),
+            Stage::Shown(0) => self.finish_change(),
             Stage::Shown(left) => self.manage.stage = Stage::Shown(left - 1),
             _ => {}
         }
@@ -262,14 +262,14 @@ impl World {
             Stage::Unsure(at) | Stage::Sanitizing(at) => at <= now,
             Stage::Known | Stage::Asked(_) | Stage::Shown(_) => false,
         };
-        // What was lost may be done late: until it is over, looking tells nothing.
+        // What was lost may be done late: until it is over, a query says nothing.
         let is_open = self.ghosts.values().any(|flight| flight.kind == Kind::Manage);
         let host = self.hosts.iter().position(|host| due && !is_open && host.is_live());
         let Some(host) = host else { return Ok(()) };
         match (self.manage.stage, self.manage.task) {
             (Stage::Sanitizing(_), _) => {
                 let sqe = GetLogPage::new(Lid::SANITIZE_STATUS, 512).encode(Nsid::ALL);
-                self.look(host, Kind::Sanitizing, 0, sqe, 512);
+                self.query(host, Kind::Sanitizing, 0, sqe, 512);
             }
             (_, Some(Task::Sanitize { overwrite })) => {
                 let repeats = self.manage.repeats + 1;
@@ -281,13 +281,13 @@ impl World {
             }
             _ => {
                 let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE_LIST.0));
-                self.look(host, Kind::List, 0, sqe, 4096);
+                self.query(host, Kind::List, 0, sqe, 4096);
             }
         }
         Ok(())
     }
 
-    fn look(&mut self, host: usize, kind: Kind, nsid: u32, sqe: Sqe, bytes: usize) {
+    fn query(&mut self, host: usize, kind: Kind, nsid: u32, sqe: Sqe, bytes: usize) {
         self.forget_stale(host);
         let op = self.rig.number();
         let (begun, at) = (self.rig.now(), self.rig.clock.now());
@@ -320,7 +320,7 @@ impl World {
                 let shape =
                     IdentifyNamespace::read_from_bytes(&ended.data).map_err(|error| Failure(error.to_string()))?;
                 if shape.format_percent_left().is_some_and(|percent| percent > 0) {
-                    // A format goes on although its host has gone.
+                    // A format continues although its host has gone.
                     self.manage.stage = Stage::Unsure(self.rig.clock.now() + AGAIN);
                     return Ok(());
                 }
@@ -346,14 +346,14 @@ impl World {
         let is_full = status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) && claimed + EXTENTS * EXTENT > CAPACITY;
         let conflicts = status.is(Status::RESERVATION_CONFLICT) && self.spaces.values().any(|space| space.is_reserved);
         match (flight.kind, task) {
-            (Kind::Manage, Some(Task::Create { .. })) if is_full => self.known(),
+            (Kind::Manage, Some(Task::Create { .. })) if is_full => self.finish_change(),
             (Kind::Manage, Some(Task::Sanitize { .. })) if status.is(Status::SANITIZE_IN_PROGRESS) => {
                 self.manage.stage = Stage::Sanitizing(again);
             }
             (Kind::Manage, Some(Task::Sanitize { .. })) if conflicts && (1..REPEATS).contains(&self.manage.repeats) => {
                 self.manage.stage = Stage::Unsure(again);
             }
-            (Kind::Manage, Some(_)) if conflicts => self.known(),
+            (Kind::Manage, Some(_)) if conflicts => self.finish_change(),
             (Kind::Sanitizing, _) if may_fail => self.manage.stage = Stage::Sanitizing(again),
             _ if may_fail => {
                 if let (Kind::Manage, Some(task)) = (flight.kind, task) {
@@ -369,7 +369,7 @@ impl World {
     }
 
     /// All of it is known again.
-    fn known(&mut self) {
+    fn finish_change(&mut self) {
         self.manage = Manage::default();
         self.be_sure();
     }
@@ -468,9 +468,9 @@ impl World {
             }
             (Some(Task::Delete { nsid }), [], &[only]) if nsid == only => {
                 self.remove_space(nsid, None);
-                self.known();
+                self.finish_change();
             }
-            (_, [], []) => self.known(),
+            (_, [], []) => self.finish_change(),
             (task, new, gone) => return fail(format!("namespaces {new:?} are new, {gone:?} are gone: {task:?}")),
         }
         Ok(())
@@ -490,7 +490,7 @@ impl World {
         };
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid));
         self.manage.stage = Stage::Unsure(self.rig.clock.now() + AGAIN);
-        self.look(host, Kind::Shape, nsid, sqe.with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE.0)), 4096);
+        self.query(host, Kind::Shape, nsid, sqe.with_cdw(10, u32::from(Cns::ALLOCATED_NAMESPACE.0)), 4096);
     }
 
     /// What a namespace is like whose making or formatting nobody has answered.
@@ -509,7 +509,7 @@ impl World {
                         space.blocks.cleared(is_formatted, now);
                         if space.coding != coding {
                             space.blocks.is_checked = None;
-                            let in_flux = InFlux::of(coding, sector_bytes);
+                            let in_flux = InFlux::for_format(coding, sector_bytes);
                             space.blocks.in_flux = space.blocks.in_flux.max(in_flux);
                         }
                     }
@@ -525,7 +525,7 @@ impl World {
             }
             task => return fail(format!("namespace {nsid} has {count} blocks of format {format}: {task:?}")),
         }
-        self.known();
+        self.finish_change();
         Ok(())
     }
 
@@ -545,7 +545,7 @@ impl World {
                 self.spaces.values_mut().for_each(|space| space.blocks.cleared(true, now));
                 self.find_remains("the drive was sanitized", |_| true)?;
                 self.rig.count("sanitized");
-                self.known();
+                self.finish_change();
             }
         }
         Ok(())

@@ -52,7 +52,7 @@ pub(super) struct Replays {
 
 impl Replays {
     /// Some of these hosts are such ones.
-    pub(super) fn of(hosts: &[Host], random: &mut Random) -> Self {
+    pub(super) fn choose(hosts: &[Host], random: &mut Random) -> Self {
         let raw = (0..hosts.len()).filter(|&host| !hosts[host].is_initiator());
         let hosts = raw.filter(|_| random.percent(60)).collect();
         Self { hosts, repeatable: BTreeMap::new(), waiting: Vec::new() }
@@ -93,7 +93,7 @@ impl World {
         let Some(away) = hosts.find(knows).filter(|_| !space.is_unsure) else { return Ok(()) };
         let (format, now) = (space.format, self.rig.clock.now());
         let lost = self.hosts[away].drop_all(now, pause);
-        lost.into_iter().try_for_each(|event| self.told(away, event))?;
+        lost.into_iter().try_for_each(|event| self.on_event(away, event))?;
         for block in block..block + 3 {
             let first = self.lba(nsid, block % BLOCKS);
             if let Some(waiting) = self.repeated_write(away, nsid, first..first + 1) {

@@ -202,7 +202,7 @@ impl World {
             ));
         }
         let is_his = |flight: &Flight| flight.host == victim && flight.nsid == nsid && flight.begun < by.begun;
-        self.settled("was preempted", victim, |op, flight| {
+        self.confirm_ended("was preempted", victim, |op, flight| {
             is_his(flight) && (flight.is_cut_off || flight.is_write() && at_disk.contains(&serial(op)))
         })
     }

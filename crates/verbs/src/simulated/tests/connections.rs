@@ -276,7 +276,7 @@ fn queue_pairs_share_receives() {
     first.post_receive(1);
     first.flush().unwrap();
     assert_eq!((all(&mut second), second.received(1)[0]), (vec![received(1)], b'1'));
-    // One that ends gives back what it has: a message that nobody has looked at, too.
+    // One that ends gives back what it has: a message that nobody has received, too.
     drop(first);
     assert_eq!((all(&mut second), second.received(0)[0]), (vec![received(0)], b'2'));
     second.disconnect();
