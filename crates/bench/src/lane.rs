@@ -15,7 +15,7 @@ use crate::block::Block;
 use crate::job::{Ioengine, Job};
 use crate::plan::Next;
 use crate::shared::SharedLane;
-use crate::source::{Opened, SourceError};
+use crate::source::{OpenedSource, SourceError};
 
 /// Operations that are handed to a local device together, at most. More of them cost less CPU time,
 /// but the device idles meanwhile: at depth 32, 16 were 6 to 10 % slower on a disk than one at a
@@ -23,7 +23,7 @@ use crate::source::{Opened, SourceError};
 const HANDED_OVER: usize = 2;
 
 /// A completed operation.
-pub(crate) struct Done {
+pub(crate) struct LaneCompletion {
     pub(crate) slot: u64,
     pub(crate) result: Result<(), String>,
     pub(crate) block: Block,
@@ -34,22 +34,22 @@ pub(crate) struct Done {
 pub(crate) enum Lane {
     Fabric { queue: QueuePair<Block>, encoder: Encoder },
     Shared { lane: SharedLane, encoder: Encoder },
-    Local { device: Arc<dyn Device>, io: Io, ready: Vec<Done>, pending: usize, length: usize },
+    Local { device: Arc<dyn Device>, io: Io, ready: Vec<LaneCompletion>, pending: usize, length: usize },
 }
 
 impl Lane {
     /// Must be called in the thread that will use it.
-    pub(crate) fn open(source: &Opened, job: &Job, length: usize) -> Result<Self, SourceError> {
+    pub(crate) fn open(source: &OpenedSource, job: &Job, length: usize) -> Result<Self, SourceError> {
         let depth = job.depth;
         Ok(match source {
-            Opened::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
+            OpenedSource::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
                 lane: SharedLane::new(if job.hipri { queues.polled() } else { queues.clone() }, depth),
                 encoder: Encoder::new(namespace),
             },
-            Opened::Fabric { controller, namespace, queues: None } => {
+            OpenedSource::Fabric { controller, namespace, queues: None } => {
                 Self::Fabric { queue: controller.queue_pair()?, encoder: Encoder::new(namespace) }
             }
-            Opened::Local(device) => Self::Local {
+            OpenedSource::Local(device) => Self::Local {
                 device: Arc::clone(device),
                 io: Io::with_engine(u32::from(depth), engine(job.ioengine))?,
                 ready: Vec::with_capacity(usize::from(depth)),
@@ -129,7 +129,7 @@ impl Lane {
     }
 
     /// Sends submitted operations and waits for the next completed one.
-    pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<Done>, String> {
+    pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<LaneCompletion>, String> {
         match self {
             Self::Fabric { queue, .. } => {
                 queue.wait(Some(deadline)).map(|done| done.map(fabric_done)).map_err(|error| error.to_string())
@@ -149,7 +149,7 @@ impl Lane {
     }
 
     /// The next completed operation, without waiting.
-    pub(crate) fn next_ready(&mut self) -> Option<Done> {
+    pub(crate) fn next_ready(&mut self) -> Option<LaneCompletion> {
         match self {
             Self::Fabric { queue, .. } => queue.next_ready().map(fabric_done),
             Self::Shared { lane, .. } => lane.next_ready().map(shared_done),
@@ -196,21 +196,25 @@ const fn engine(ioengine: Ioengine) -> Engine {
 }
 
 /// Completions of shared queues do not contain the slot.
-fn shared_done((slot, done): (u64, Completion<Block>)) -> Done {
-    Done { slot, ..fabric_done(done) }
+fn shared_done((slot, done): (u64, Completion<Block>)) -> LaneCompletion {
+    LaneCompletion { slot, ..fabric_done(done) }
 }
 
-fn fabric_done(done: Completion<Block>) -> Done {
+fn fabric_done(done: Completion<Block>) -> LaneCompletion {
     let result = match done.result {
         Ok(cqe) => cqe.status().ok().map_err(|status| status.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    Done { slot: done.user, result, block: done.data.into_buffer().unwrap_or_else(|| Block::new(0)) }
+    LaneCompletion { slot: done.user, result, block: done.data.into_buffer().unwrap_or_else(|| Block::new(0)) }
 }
 
-fn local_done(done: ebof_backend::Completion, length: usize) -> Done {
+fn local_done(done: ebof_backend::Completion, length: usize) -> LaneCompletion {
     let buffer = done.data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(length));
-    Done { slot: done.tag, result: done.result.map_err(|error| error.to_string()), block: Block { buffer, length } }
+    LaneCompletion {
+        slot: done.tag,
+        result: done.result.map_err(|error| error.to_string()),
+        block: Block { buffer, length },
+    }
 }
 
 #[cfg(test)]

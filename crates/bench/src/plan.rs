@@ -12,7 +12,7 @@ pub(crate) struct Next {
 
 /// The operations of one thread.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ThreadPlan {
     random: u64,
     state: u64,
     is_random: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     left: Option<u64>,
 }
 
-impl Plan {
+impl ThreadPlan {
     /// For thread `thread` of `job` on the `size` bytes from `start` on.
     pub(crate) fn new(job: &Job, thread: u16, start: u64, size: u64) -> Self {
         let block = u64::from(job.block_bytes);
@@ -65,7 +65,7 @@ impl Plan {
     }
 }
 
-impl Iterator for Plan {
+impl Iterator for ThreadPlan {
     type Item = Next;
 
     fn next(&mut self) -> Option<Next> {
@@ -99,8 +99,10 @@ mod tests {
 
     #[test]
     fn sequential_threads_divide_the_range_and_cover_it_once() {
-        let mut offsets: Vec<u64> =
-            (0..2).flat_map(|thread| Plan::new(&job(Mix::Write), thread, 8192, 40 * 4096)).map(|n| n.offset).collect();
+        let mut offsets: Vec<u64> = (0..2)
+            .flat_map(|thread| ThreadPlan::new(&job(Mix::Write), thread, 8192, 40 * 4096))
+            .map(|n| n.offset)
+            .collect();
         assert_eq!(offsets[..3], [8192, 12288, 16384]);
         offsets.sort_unstable();
         let all: Vec<u64> = (0..40).map(|block| 8192 + block * 4096).collect();
@@ -110,7 +112,7 @@ mod tests {
     #[test]
     fn random_addresses_cover_the_range_and_are_reproducible() {
         let job = Job { runtime: Some(std::time::Duration::from_secs(1)), ..job(Mix::RandRw) };
-        let some = |job: &Job| Plan::new(job, 1, 4096, 1000 * 4096).take(20_000).collect::<Vec<_>>();
+        let some = |job: &Job| ThreadPlan::new(job, 1, 4096, 1000 * 4096).take(20_000).collect::<Vec<_>>();
         let operations = some(&job);
         assert_eq!(operations, some(&job));
         assert_ne!(operations, some(&Job { seed: 1, ..job }));

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::job::{Job, JobError};
 use crate::lane::Lane;
-use crate::plan::Plan;
+use crate::plan::ThreadPlan;
 use crate::process::{Cost, Sample};
 use crate::report::{Report, float};
-use crate::source::{Opened, QueueUse, Source, SourceError};
+use crate::source::{OpenedSource, QueueUse, Source, SourceError};
 use crate::worker::{Counters, Stats, Times, Worker};
 
 /// The error of a run.
@@ -152,7 +152,7 @@ fn check(load: &Load<'_>, first: &Job) -> Result<(), JobError> {
 
 /// An open source, with the part of it that each job uses.
 struct Opening {
-    opened: Opened,
+    opened: OpenedSource,
     parts: Vec<(u64, u64)>,
 }
 
@@ -226,7 +226,7 @@ struct JobThread<'a> {
     /// The job's index.
     group: usize,
     job: &'a Job,
-    opened: &'a Opened,
+    opened: &'a OpenedSource,
     part: (u64, u64),
     thread: u16,
     counters: Counters,
@@ -275,7 +275,7 @@ impl JobThread<'_> {
             stay_on(job.processors[usize::from(*thread) % count]);
         }
         let lane = Lane::open(opened, job, usize::try_from(job.block_bytes).unwrap_or(0));
-        let plan = Plan::new(job, *thread, part.0, part.1);
+        let plan = ThreadPlan::new(job, *thread, part.0, part.1);
         let worker = lane.map(|lane| Worker::new(lane, plan, job, *part, stop, counters));
         let times = start.arrive();
         worker.map(|worker| worker.run(times)).inspect_err(|_| stop.store(true, Ordering::Relaxed))

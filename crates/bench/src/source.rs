@@ -59,7 +59,7 @@ pub struct QueueUse {
 }
 
 /// An open source.
-pub(crate) enum Opened {
+pub(crate) enum OpenedSource {
     Fabric { controller: Controller, namespace: Namespace, queues: Option<Queues<Block>> },
     Local(Arc<dyn Device>),
 }
@@ -79,7 +79,7 @@ impl Source {
     }
 
     /// For jobs that run together.
-    pub(crate) fn open(&self, jobs: &[Job], queues: QueueUse) -> Result<Opened, SourceError> {
+    pub(crate) fn open(&self, jobs: &[Job], queues: QueueUse) -> Result<OpenedSource, SourceError> {
         match self {
             Self::Fabric(options, nsid) => {
                 let mut options = (**options).clone();
@@ -94,15 +94,15 @@ impl Source {
                 let controller = Controller::connect(&options)?;
                 let opened = controller.namespace(*nsid).and_then(|namespace| {
                     let queues = if queues.shared { Some(Queues::new(&controller)?) } else { None };
-                    Ok(Opened::Fabric { controller: controller.clone(), namespace, queues })
+                    Ok(OpenedSource::Fabric { controller: controller.clone(), namespace, queues })
                 });
                 if opened.is_err() {
                     controller.disconnect();
                 }
                 Ok(opened?)
             }
-            Self::Local(spec) => Ok(Opened::Local(open_direct(spec)?)),
-            Self::Device(device, _) => Ok(Opened::Local(Arc::clone(device))),
+            Self::Local(spec) => Ok(OpenedSource::Local(open_direct(spec)?)),
+            Self::Device(device, _) => Ok(OpenedSource::Local(Arc::clone(device))),
         }
     }
 
@@ -137,7 +137,7 @@ pub fn open_direct(spec: &Spec) -> Result<Arc<dyn Device>, ebof_backend::OpenErr
     ebof_backend::open(&Spec { source, ..spec.clone() }).or_else(|_| ebof_backend::open(spec))
 }
 
-impl Drop for Opened {
+impl Drop for OpenedSource {
     /// Says goodbye: a process that only ends looks to the target like one that crashed.
     fn drop(&mut self) {
         if let Self::Fabric { controller, queues, .. } = self {
@@ -147,7 +147,7 @@ impl Drop for Opened {
     }
 }
 
-impl Opened {
+impl OpenedSource {
     /// Size in bytes, block in bytes, and the largest transfer in bytes.
     pub(crate) fn geometry(&self) -> (u64, u32, u64) {
         match self {

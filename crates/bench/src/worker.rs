@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 
 use crate::block::Block;
 use crate::job::Job;
-use crate::lane::{Done, Lane};
+use crate::lane::{Lane, LaneCompletion};
 use crate::pattern;
-use crate::plan::{Next, Plan};
+use crate::plan::{Next, ThreadPlan};
 
 /// Counters of a thread, for the progress line. Written by that thread only.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Stats {
 /// The state of a thread.
 pub(crate) struct Worker<'a> {
     lane: Lane,
-    plan: Plan,
+    plan: ThreadPlan,
     job: &'a Job,
     stop: &'a AtomicBool,
     counters: &'a Counters,
@@ -108,7 +108,7 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(crate) fn new(
         lane: Lane,
-        plan: Plan,
+        plan: ThreadPlan,
         job: &'a Job,
         part: (u64, u64),
         stop: &'a AtomicBool,
@@ -235,7 +235,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts `done` and all other completed operations.
-    fn take_all(&mut self, done: Done, now: Instant, measuring: bool, times: Times) {
+    fn take_all(&mut self, done: LaneCompletion, now: Instant, measuring: bool, times: Times) {
         let counts = measuring && times.stop_at.is_none_or(|at| now <= at);
         let mut done = Some(done);
         let mut operations = 0;
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts an operation, and returns its latency; 0 if it failed.
-    fn take(&mut self, done: Done, now: Instant, counts: bool) -> u64 {
+    fn take(&mut self, done: LaneCompletion, now: Instant, counts: bool) -> u64 {
         self.in_flight -= 1;
         let mut latency_ns = 0;
         let Outstanding { next, since, is_known } = self.outstanding[usize::try_from(done.slot).unwrap_or(0)];

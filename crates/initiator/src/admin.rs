@@ -27,7 +27,7 @@ use crate::error::state::State;
 use crate::error::{Error, Loss};
 use crate::shared::event::Event;
 use crate::shared::opened::{Inspection, Reconciled};
-use crate::shared::{AdminAnswer, AdminRequest, Info, Message, SharedController};
+use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, Info, SharedController};
 use crate::wait::Time;
 use aborts::Aborts;
 use clearing::Clearing;
@@ -228,12 +228,14 @@ impl Admin {
     fn take_inbox(&mut self) -> Option<Loss> {
         for message in self.shared.take_inbox() {
             match message {
-                Message::Admin(request) => self.waiting_for_slot.push_back(request),
-                Message::Abort { queue, cid } => self.aborts.push(queue, cid),
-                Message::Lost { generation, loss } if generation == self.shared.generation() => return Some(loss),
-                Message::Lost { .. } => {}
-                Message::Reset => return Some(Loss::Requested),
-                Message::Rescan => {
+                ControllerMessage::Admin(request) => self.waiting_for_slot.push_back(request),
+                ControllerMessage::Abort { queue, cid } => self.aborts.push(queue, cid),
+                ControllerMessage::Lost { generation, loss } if generation == self.shared.generation() => {
+                    return Some(loss);
+                }
+                ControllerMessage::Lost { .. } => {}
+                ControllerMessage::Reset => return Some(Loss::Requested),
+                ControllerMessage::Rescan => {
                     let due = self.rescanned_ms.saturating_add(RESCAN_PAUSE_MS).max(self.time.now_ms());
                     self.rescan_due_ms = self.rescan_due_ms.min(due);
                 }
@@ -468,7 +470,7 @@ impl Admin {
 
     fn refuse_inbox(&self) {
         for message in self.shared.take_inbox() {
-            if let Message::Admin(request) = message {
+            if let ControllerMessage::Admin(request) = message {
                 drop(request.reply.try_send(Err(self.shared.not_connected())));
             }
         }

@@ -35,8 +35,8 @@ use crate::options::Options;
 use crate::queue::{ControllerGuard, QueuePair};
 use crate::shared::event::Event;
 use crate::shared::maps::{QueueClass, QueueMaps};
-use crate::shared::opened::{Inspection, NAMESPACES_MAX, Opened, Refusal};
-use crate::shared::{AdminAnswer, AdminRequest, Message, SharedController};
+use crate::shared::opened::{IdentifyRefusal, Inspection, NAMESPACES_MAX, OpenedNamespace};
+use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, SharedController};
 use crate::wait::lock::lock;
 use crate::wait::{Waiter, run};
 use namespace::{Namespace, Pool};
@@ -263,7 +263,7 @@ impl Controller {
         let timeout = timeout.unwrap_or(Duration::from_millis(u64::from(shared.options.admin_timeout_ms)));
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let (reply, answer) = sync_channel(1);
-        shared.send(Message::Admin(AdminRequest { sqe, data, timeout_ms, reply }));
+        shared.send(ControllerMessage::Admin(AdminRequest { sqe, data, timeout_ms, reply }));
         Ok(answer)
     }
 
@@ -381,7 +381,7 @@ impl Controller {
     }
 
     /// Reads a namespace's Identify data and identifiers, and updates what its handles share.
-    pub(crate) async fn open_namespace(&self, nsid: Nsid, waiter: &Waiter) -> Result<Arc<Opened>, Error> {
+    pub(crate) async fn open_namespace(&self, nsid: Nsid, waiter: &Waiter) -> Result<Arc<OpenedNamespace>, Error> {
         for _ in 0..OPEN_TRIES {
             let scans = self.0.shared.namespaces.scans();
             let identify = self.identify_namespace_with(waiter, nsid).await;
@@ -391,7 +391,7 @@ impl Controller {
                     let descriptors = match self.identify_with(waiter, Cns::NAMESPACE_ID_DESCRIPTORS, nsid).await {
                         Ok(bytes) => Some(bytes),
                         Err(Error::Status { status, .. })
-                            if matches!(Refusal::from_status(status), Refusal::Permanent) =>
+                            if matches!(IdentifyRefusal::from_status(status), IdentifyRefusal::Permanent) =>
                         {
                             None
                         }
@@ -445,7 +445,7 @@ impl Controller {
     /// not live from here on until it has reconnected: see [`Controller::wait_live`].
     pub fn reset(&self) {
         self.0.shared.set_down(State::Reconnecting);
-        self.0.shared.send(Message::Reset);
+        self.0.shared.send(ControllerMessage::Reset);
     }
 
     /// Shuts the controller down (CC.SHN), closes all connections and waits for the background

@@ -24,11 +24,11 @@ use crate::error::{Error, Loss};
 use crate::link::HostLink;
 use crate::shared::maps::QueueClass;
 use crate::shared::opened::{Binding, Restrictions};
-use crate::shared::{Info, Message, SharedController, TakenQueue};
+use crate::shared::{ControllerMessage, Info, SharedController, TakenQueue};
 use crate::wait::{Time, Waiter, Waker, shorter, step, wait};
 use doorbell::Doorbell;
 use opening::{Opening, open};
-pub(crate) use pieces::Piece;
+pub(crate) use pieces::TransferPiece;
 use readiness::Readiness;
 
 /// An I/O queue pair: one connection to the controller. It belongs to one thread at a time and
@@ -364,7 +364,7 @@ impl<B: IoBuffer> QueuePair<B> {
     /// wait; aborted commands complete with a status that says so.
     pub fn abort(&mut self, user: u64) {
         for cid in self.engine.slots().outstanding_of(user) {
-            self.shared.send(Message::Abort { queue: self.id, cid });
+            self.shared.send(ControllerMessage::Abort { queue: self.id, cid });
         }
     }
 
@@ -464,7 +464,7 @@ impl<B: IoBuffer> QueuePair<B> {
         self.continue_opening(opening).inspect_err(|_| {
             if self.opening.is_none() {
                 // As on Linux: if a queue cannot be reconnected, the whole association is reset.
-                self.shared.send(Message::Lost { generation, loss: Loss::Association });
+                self.shared.send(ControllerMessage::Lost { generation, loss: Loss::Association });
             }
         })
     }
@@ -534,8 +534,10 @@ impl<B: IoBuffer> QueuePair<B> {
         let shared = &self.shared;
         let id = self.id;
         let grace_ms = self.timeout_ms();
-        let abort_timed_out =
-            self.engine.slots().expire(now, grace_ms, |cid, _| shared.send(Message::Abort { queue: id, cid }));
+        let abort_timed_out = self
+            .engine
+            .slots()
+            .expire(now, grace_ms, |cid, _| shared.send(ControllerMessage::Abort { queue: id, cid }));
         if abort_timed_out {
             self.lost(Loss::CommandTimeout);
         }
@@ -543,7 +545,7 @@ impl<B: IoBuffer> QueuePair<B> {
 
     fn lost(&mut self, loss: Loss) {
         self.engine.lose(&loss);
-        self.shared.send(Message::Lost { generation: self.generation, loss });
+        self.shared.send(ControllerMessage::Lost { generation: self.generation, loss });
     }
 
     /// Lets the descriptor wait for a writable socket while something is left to send.

@@ -70,7 +70,7 @@ use crate::queue::QueuePair;
 use crate::shared::maps::{QueueClass, QueueMaps};
 use crate::shared::opened::Binding;
 use shared_queue::SharedQueue;
-use submission::Command;
+use submission::QueuedCommand;
 
 /// The I/O queues of a controller, shared by any number of threads. Cheap to clone; all clones are
 /// the same queues.
@@ -165,28 +165,28 @@ impl<B: IoBuffer + 'static> Queues<B> {
     /// in it means nothing.
     #[must_use]
     pub fn execute(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
-        self.queue(&sqe).execute(Command { sqe, binding: None }, data)
+        self.queue(&sqe).execute(QueuedCommand { sqe, binding: None }, data)
     }
 
     /// As [`Queues::execute`], for just one namespace: see [`QueuePair::submit_bound`].
     #[must_use]
     pub fn execute_bound(&self, binding: Binding, sqe: Sqe, data: Data<B>) -> Completion<B> {
-        self.queue(&sqe).execute(Command { sqe, binding: Some(binding) }, data)
+        self.queue(&sqe).execute(QueuedCommand { sqe, binding: Some(binding) }, data)
     }
 
     /// Starts a command. It is sent at once if there is room, and when the future is first polled
     /// after there is, if not. Dropping the future gives the command up: it may or may not be
     /// executed, and its buffer stays until the controller is done with it.
     pub fn submit(&self, sqe: Sqe, data: Data<B>) -> Pending<B> {
-        self.start(Command { sqe, binding: None }, data)
+        self.start(QueuedCommand { sqe, binding: None }, data)
     }
 
     /// As [`Queues::submit`], for just one namespace: see [`QueuePair::submit_bound`].
     pub fn submit_bound(&self, binding: Binding, sqe: Sqe, data: Data<B>) -> Pending<B> {
-        self.start(Command { sqe, binding: Some(binding) }, data)
+        self.start(QueuedCommand { sqe, binding: Some(binding) }, data)
     }
 
-    fn start(&self, command: Command, data: Data<B>) -> Pending<B> {
+    fn start(&self, command: QueuedCommand, data: Data<B>) -> Pending<B> {
         Pending::new(Arc::clone(&self.inner), Arc::clone(self.queue(&command.sqe)), command, data)
     }
 

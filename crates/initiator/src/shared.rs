@@ -42,7 +42,7 @@ pub(crate) struct AdminRequest {
 }
 
 /// A message to the background thread.
-pub(crate) enum Message {
+pub(crate) enum ControllerMessage {
     /// Run an admin command.
     Admin(AdminRequest),
     /// Abort a command of an I/O queue.
@@ -72,10 +72,10 @@ pub(crate) struct SharedController {
     pub(crate) small_commands: Arc<SmallCommands>,
     /// [`Options::address`].
     address: Arc<str>,
-    /// A [`Message::Rescan`] is in the inbox.
+    /// A [`ControllerMessage::Rescan`] is in the inbox.
     rescan_asked: AtomicBool,
     /// `None` once the thread has ended.
-    inbox: Mutex<Option<VecDeque<Message>>>,
+    inbox: Mutex<Option<VecDeque<ControllerMessage>>>,
     status: Mutex<Status>,
     changed: Condvar,
     /// How often the log page of an event about the paths to namespaces was read.
@@ -191,7 +191,7 @@ impl SharedController {
     /// Asks the background thread to scan the namespaces.
     pub(crate) fn ask_rescan(&self) {
         if !self.rescan_asked.swap(true, Ordering::AcqRel) {
-            self.send(Message::Rescan);
+            self.send(ControllerMessage::Rescan);
         }
     }
 
@@ -322,7 +322,7 @@ impl SharedController {
     }
 
     /// Sends the thread a message. If it has ended, the message and its reply channel are dropped.
-    pub(crate) fn send(&self, message: Message) {
+    pub(crate) fn send(&self, message: ControllerMessage) {
         if let Some(inbox) = &mut *lock(&self.inbox) {
             inbox.push_back(message);
             self.inbox_waker.wake();
@@ -330,7 +330,7 @@ impl SharedController {
     }
 
     /// Takes all messages.
-    pub(crate) fn take_inbox(&self) -> VecDeque<Message> {
+    pub(crate) fn take_inbox(&self) -> VecDeque<ControllerMessage> {
         self.inbox_waker.clear();
         self.rescan_asked.store(false, Ordering::Release);
         lock(&self.inbox).as_mut().map(std::mem::take).unwrap_or_default()

@@ -16,7 +16,7 @@ use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, QueueId, Sgl, Sqe};
 use zerocopy::IntoBytes;
 
-use self::outstanding::{Command, OutstandingCommands};
+use self::outstanding::{HostCommand, OutstandingCommands};
 use crate::capsule::{self, KEYED_LENGTH_MAX, RESPONSE_BYTES};
 use crate::error::FatalError;
 use crate::private_data::{ConnectAccept, ConnectRequest, Malformed};
@@ -138,7 +138,7 @@ impl Connection {
             }
         };
         sqe.dptr = SglDescriptor::encode(sgl);
-        self.outstanding.begin(Command { cid: sqe.cid(), key, is_sent: false, response: None });
+        self.outstanding.begin(HostCommand { cid: sqe.cid(), key, is_sent: false, response: None });
         let (command, behind) = out.split_at_mut(size_of::<Sqe>());
         command.copy_from_slice(sqe.as_bytes());
         behind[..payload.len()].copy_from_slice(payload);
@@ -183,7 +183,7 @@ impl Connection {
 
     #[inline]
     fn finish(&mut self, cid: Cid) -> Option<FinishedCommand> {
-        let Command { key, response, .. } = self.outstanding.finish(cid)?;
+        let HostCommand { key, response, .. } = self.outstanding.finish(cid)?;
         Some(FinishedCommand { cqe: response?, valid_key: key })
     }
 }

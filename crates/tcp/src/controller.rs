@@ -23,7 +23,7 @@ use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
 use crate::pdu::{alignment_bytes, field, read_header};
-use crate::receive::{Frame, Receiver, Step, Violation};
+use crate::receive::{Frame, ReceiveStep, Receiver, Violation};
 
 /// What this end offers and allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,9 +223,9 @@ impl Connection {
             }
             let step = self.receiver.step(input).inspect_err(|_| self.receiver.end())?;
             let event = match step {
-                Step::AwaitData | Step::AwaitMore => return Ok(None),
-                Step::DataEnd { digest_ok } => self.data_end(digest_ok),
-                Step::Header(frame) => {
+                ReceiveStep::AwaitData | ReceiveStep::AwaitMore => return Ok(None),
+                ReceiveStep::DataEnd { digest_ok } => self.data_end(digest_ok),
+                ReceiveStep::Header(frame) => {
                     let held = self.receiver.held();
                     self.header(frame, frame.header(&held))?
                 }

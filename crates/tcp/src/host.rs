@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, Cqe, Sgl, Sqe, Status};
 
-use self::outstanding::{Command, OutstandingCommands};
+use self::outstanding::{HostCommand, OutstandingCommands};
 use crate::error::{FatalError, Termination};
 use crate::parameters::{Digest, Parameters, Trailer};
 use crate::pdu::{self, C2hData, CapsuleCmd, CapsuleResp, Common, H2cData, IcReq, IcResp, Layout, PduType, TermReq};
 use crate::pdu::{alignment_bytes, field, read_header};
-use crate::receive::{Frame, Receiver, Step, Violation};
+use crate::receive::{Frame, ReceiveStep, Receiver, Violation};
 
 /// What this end offers and asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,13 +203,13 @@ impl Connection {
                 return self.header(frame, bytes).map(Some);
             }
             match self.receiver.step(input).inspect_err(|_| self.receiver.end())? {
-                Step::AwaitData | Step::AwaitMore => return Ok(None),
-                Step::DataEnd { digest_ok } => {
+                ReceiveStep::AwaitData | ReceiveStep::AwaitMore => return Ok(None),
+                ReceiveStep::DataEnd { digest_ok } => {
                     if let Some(event) = self.data_end(digest_ok) {
                         return Ok(Some(event));
                     }
                 }
-                Step::Header(frame) => {
+                ReceiveStep::Header(frame) => {
                     let held = self.receiver.held();
                     return self.header(frame, frame.header(&held)).map(Some);
                 }
@@ -267,7 +267,7 @@ impl Connection {
         };
         sqe.dptr = SglDescriptor::encode(sgl);
         let in_capsule = if payload.is_empty() { 0 } else { sgl.length() };
-        self.outstanding.begin(Command { sent: in_capsule, ..Command::new(sqe.cid(), read, write) });
+        self.outstanding.begin(HostCommand { sent: in_capsule, ..HostCommand::new(sqe.cid(), read, write) });
         let common = self.layout.common(PduType::CapsuleCmd, 0, in_capsule);
         self.layout.append(&CapsuleCmd { common, sqe: *sqe }, common.pdo, out);
         self.layout.trailer(payload)
@@ -488,7 +488,7 @@ impl Connection {
 }
 
 /// What a finished command comes to.
-fn completion(command: &Command, mut cqe: Cqe, from_success_flag: bool) -> Event {
+fn completion(command: &HostCommand, mut cqe: Cqe, from_success_flag: bool) -> Event {
     if !command.digest_ok && cqe.status().is_success() {
         // NVMe/TCP, Data Digest errors: the host fails the command, whatever the controller says of
         // it.

@@ -81,7 +81,7 @@ enum Phase {
 
 /// What came next in the stream.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum ReceiveStep {
     /// A header: [`Receiver::held`] has all of it until the next step.
     Header(Frame),
     /// The data of a PDU and their digest have arrived.
@@ -202,7 +202,7 @@ impl Receiver {
 
     /// Goes on in the stream up to the next thing worth telling.
     #[inline]
-    pub(crate) fn step(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
+    pub(crate) fn step(&mut self, input: &mut &[u8]) -> Result<ReceiveStep, FatalError> {
         loop {
             match &mut self.phase {
                 Phase::Header => return self.step_header(input),
@@ -211,12 +211,12 @@ impl Receiver {
                 }
                 Phase::Data { left: 0, .. } => {
                     self.phase = Phase::Header;
-                    return Ok(Step::DataEnd { digest_ok: true });
+                    return Ok(ReceiveStep::DataEnd { digest_ok: true });
                 }
-                Phase::Data { wanted: true, .. } => return Ok(Step::AwaitData),
+                Phase::Data { wanted: true, .. } => return Ok(ReceiveStep::AwaitData),
                 Phase::Data { left, wanted: false } => {
                     if input.is_empty() {
-                        return Ok(Step::AwaitMore);
+                        return Ok(ReceiveStep::AwaitMore);
                     }
                     let (count, short) = take_count(*left, input.len());
                     *left -= short;
@@ -224,7 +224,7 @@ impl Receiver {
                 }
                 Phase::DataDigest { received, count } => {
                     while usize::from(*count) < received.len() {
-                        let Some((first, rest)) = input.split_first() else { return Ok(Step::AwaitMore) };
+                        let Some((first, rest)) = input.split_first() else { return Ok(ReceiveStep::AwaitMore) };
                         received[usize::from(*count)] = *first;
                         *count += 1;
                         *input = rest;
@@ -232,11 +232,11 @@ impl Receiver {
                     let received = *received;
                     let digest_ok = self.digest.take().is_none_or(|digest| digest.finish() == received);
                     self.phase = Phase::Header;
-                    return Ok(Step::DataEnd { digest_ok });
+                    return Ok(ReceiveStep::DataEnd { digest_ok });
                 }
                 Phase::Ended => {
                     *input = &[];
-                    return Ok(Step::AwaitMore);
+                    return Ok(ReceiveStep::AwaitMore);
                 }
             }
         }
@@ -244,10 +244,10 @@ impl Receiver {
 
     /// A header that [`Receiver::take_header`] has not found: it comes in pieces, or is wrong.
     #[inline]
-    fn step_header(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
+    fn step_header(&mut self, input: &mut &[u8]) -> Result<ReceiveStep, FatalError> {
         if self.held_len == 0 {
             if input.is_empty() {
-                return Ok(Step::AwaitMore);
+                return Ok(ReceiveStep::AwaitMore);
             }
             // The error has as much of it as has come.
             let _whole_or_not = self.frame(input).map_err(|fault| fault.at(input))?;
@@ -256,13 +256,13 @@ impl Receiver {
     }
 
     #[cold]
-    fn collect_header(&mut self, input: &mut &[u8]) -> Result<Step, FatalError> {
+    fn collect_header(&mut self, input: &mut &[u8]) -> Result<ReceiveStep, FatalError> {
         loop {
             let held = &self.held[..self.held_len];
             match self.frame(held).map_err(|fault| fault.at(held))? {
                 Progress::Ready(frame) => {
                     self.held_len = 0;
-                    return Ok(Step::Header(frame));
+                    return Ok(ReceiveStep::Header(frame));
                 }
                 Progress::Needs(total) => {
                     // What is held was too short for a step of `frame`, and the longest header ends
@@ -270,7 +270,7 @@ impl Receiver {
                     assert!(self.held_len < total && total <= HELD_MAX, "a header has an end, beyond what is held");
                     let count = (total - self.held_len).min(input.len());
                     if count == 0 {
-                        return Ok(Step::AwaitMore);
+                        return Ok(ReceiveStep::AwaitMore);
                     }
                     let (front, rest) = input.split_at(count);
                     self.held[self.held_len..self.held_len + count].copy_from_slice(front);

@@ -8,7 +8,7 @@ use ebof_verbs::{Attributes, ConnectOptions, Connecting, Handshake, Held, Networ
 use hdrhistogram::Histogram;
 
 use super::end::{PairEnd, SILENCE_MAX, nap, patient};
-use super::wire::{Answer, Hello};
+use super::wire::{CheckAnswer, Hello};
 use super::{ANSWERS, BYTES_MAX, DEPTH_MAX, Error, Latencies, MEMORY_MAX, Measured, Operation, Refusal, WINDOW};
 
 /// Outstanding RDMA READs that are asked for: what adapters usually have.
@@ -98,7 +98,7 @@ impl Client {
             }
         })?;
         let mut end = PairEnd::new(pair, operation);
-        let answer = Answer::decode(&end.established()?).ok_or(Error::Protocol("its answer"))?;
+        let answer = CheckAnswer::decode(&end.established()?).ok_or(Error::Protocol("its answer"))?;
         let remote = Remote { address: answer.address, key: answer.key };
         Ok(Measurement { end, operation, bytes, depth, held, remote })
     }

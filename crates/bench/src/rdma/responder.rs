@@ -6,7 +6,7 @@ use ebof_region::Buffer;
 use ebof_verbs::{Attributes, Handshake, Listener, ListenerEvent, Network, QueuePair, Request, WorkCompletion};
 
 use super::end::{PairEnd, nap, patient};
-use super::wire::{Answer, Hello};
+use super::wire::{CheckAnswer, Hello};
 use super::{ANSWERS, Error, Operation, Refusal, WINDOW};
 
 /// Requests that wait while another one is served.
@@ -102,10 +102,10 @@ fn refuse(request: Request, refusal: Refusal) -> Served {
 fn serve(mut pair: QueuePair, hello: &Hello, responder_resources: u8) -> Result<(), Error> {
     let memory = Buffer::zeroed(hello.bytes as usize);
     let answer = match hello.operation {
-        Operation::Send => Answer::default(),
+        Operation::Send => CheckAnswer::default(),
         Operation::Read | Operation::Write => {
             let key = pair.remote_key(memory.region())?;
-            Answer { address: memory.region().address() as u64, key }
+            CheckAnswer { address: memory.region().address() as u64, key }
         }
     };
     let private_data = answer.encode();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebof_verbs::{Network, simulated};
 
-use super::wire::{Answer, Hello};
+use super::wire::{CheckAnswer, Hello};
 use super::*;
 
 fn network() -> (Network, SocketAddr) {
@@ -86,9 +86,9 @@ fn private_data_round_trip_and_bad_ones_are_refused() {
         }
         assert_eq!(Hello::decode(&bytes[..Hello::BYTES - 1]), Err(Refusal::Unknown));
     }
-    let answer = Answer { address: 0x1122_3344_5566_7788, key: 0x99aa_bbcc };
-    assert_eq!(Answer::decode(&answer.encode()), Some(answer));
-    assert_eq!(Answer::decode(&[0; 196]), None);
+    let answer = CheckAnswer { address: 0x1122_3344_5566_7788, key: 0x99aa_bbcc };
+    assert_eq!(CheckAnswer::decode(&answer.encode()), Some(answer));
+    assert_eq!(CheckAnswer::decode(&[0; 196]), None);
     for refusal in [Refusal::Limits, Refusal::Resources, Refusal::Unknown] {
         assert_eq!(Refusal::decode(&refusal.encode()), refusal);
     }

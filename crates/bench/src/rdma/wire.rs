@@ -57,12 +57,12 @@ impl Hello {
 
 /// Where RDMA READs and WRITEs go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct CheckAnswer {
     pub(super) address: u64,
     pub(super) key: u32,
 }
 
-impl Answer {
+impl CheckAnswer {
     pub(super) const BYTES: usize = 20;
 
     pub(super) fn encode(self) -> [u8; Self::BYTES] {

@@ -11,7 +11,7 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::shared::event::Event;
-use crate::shared::opened::{Inspection, NAMESPACES_MAX, Refusal};
+use crate::shared::opened::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
 
 /// A scan and the namespaces that it found.
 #[derive(Debug, Default)]
@@ -160,7 +160,8 @@ impl Rescan {
     fn without_list(&mut self, status: Option<Status>, changed: BTreeSet<u32>, open: Vec<Nsid>) -> RescanProgress {
         let known = self.known.clone().unwrap_or_default();
         let found = known.into_iter().chain(open.iter().map(|nsid| nsid.0)).collect();
-        let later = status.is_none_or(|status| matches!(Refusal::from_status(status), Refusal::Transient));
+        let later =
+            status.is_none_or(|status| matches!(IdentifyRefusal::from_status(status), IdentifyRefusal::Transient));
         let progress = self.begin_inspecting(found, changed, open);
         RescanProgress { retry_later: later, ..progress }
     }
@@ -176,10 +177,10 @@ impl Rescan {
         let Some(&nsid) = inspect.open.front() else { return self.go_on(inspect, RescanProgress::default()) };
         inspect.sent = false;
         let mut progress = RescanProgress::default();
-        let result = answer.map(|(status, bytes)| match Refusal::from_status(status) {
+        let result = answer.map(|(status, bytes)| match IdentifyRefusal::from_status(status) {
             _ if status.is_success() => Ok(Some(bytes)),
-            Refusal::Permanent => Ok(None),
-            Refusal::Transient => Err(()),
+            IdentifyRefusal::Permanent => Ok(None),
+            IdentifyRefusal::Transient => Err(()),
         });
         match (result, inspect.identify.take()) {
             (Some(Ok(Some(bytes))), None) => {

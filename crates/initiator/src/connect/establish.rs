@@ -26,7 +26,7 @@ use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
 use crate::shared::Info;
-use crate::shared::opened::{Inspection, NAMESPACES_MAX, Refusal};
+use crate::shared::opened::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
 use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue, as of the Linux host; every controller accepts it.
@@ -266,10 +266,10 @@ impl Attempt<'_> {
     /// Inspects one namespace. A transient refusal is an error: the connection is not used before
     /// all open namespaces are known.
     async fn inspect(&mut self, engine: &mut Engine<Vec<u8>>, nsid: Nsid) -> Result<Inspection, Kind> {
-        let succeeded = |command, status: Status| match Refusal::from_status(status) {
+        let succeeded = |command, status: Status| match IdentifyRefusal::from_status(status) {
             _ if status.is_success() => Ok(true),
-            Refusal::Permanent => Ok(false),
-            Refusal::Transient => Err(Kind::Status { command, status }),
+            IdentifyRefusal::Permanent => Ok(false),
+            IdentifyRefusal::Transient => Err(Kind::Status { command, status }),
         };
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let status = self.identify_into(engine, Cns::NAMESPACE, nsid, &mut bytes).await?;

@@ -20,8 +20,8 @@ use crate::command::retry::Retries;
 use crate::command::troubles::Trouble;
 use crate::controller::Controller;
 use crate::error::Error;
-use crate::queue::Piece;
-use crate::shared::opened::{Binding, Opened};
+use crate::queue::TransferPiece;
+use crate::shared::opened::{Binding, OpenedNamespace};
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
 
@@ -40,7 +40,7 @@ pub struct Namespace {
     controller: Controller,
     nsid: Nsid,
     block_bytes: u32,
-    opened: Arc<Opened>,
+    opened: Arc<OpenedNamespace>,
 }
 
 /// The largest transfer if the controller has no limit, bytes.
@@ -248,7 +248,8 @@ impl Namespace {
                 extended.extend_from_slice(&[0; INFORMATION_BYTES]);
             }
             let length = u32::try_from(extended.len()).unwrap_or(u32::MAX);
-            let piece = || std::iter::once(Piece { sqe: part.encode(nvm::COMPARE, self.nsid), start: 0, length });
+            let piece =
+                || std::iter::once(TransferPiece { sqe: part.encode(nvm::COMPARE, self.nsid), start: 0, length });
             self.run(self.execute(self.waiter(), "Compare", piece, &mut AdminData::FromHost(&extended)))?;
         }
         Ok(())
@@ -268,7 +269,7 @@ impl Namespace {
 
     pub(crate) async fn flush_with(&self, waiter: &Waiter) -> Result<(), Error> {
         let sqe = Sqe::new(nvm::FLUSH).with_nsid(self.nsid);
-        let piece = || std::iter::once(Piece { sqe, start: 0, length: 0 });
+        let piece = || std::iter::once(TransferPiece { sqe, start: 0, length: 0 });
         self.execute(waiter, "Flush", piece, &mut AdminData::None).await
     }
 
@@ -311,7 +312,7 @@ impl Namespace {
         let mut rest = self.ranges_left(ranges)?;
         while let Some((sqe, list)) = self.next_deallocation(&mut rest) {
             let length = u32::try_from(size_of_val(&*list)).unwrap_or(u32::MAX);
-            let piece = || std::iter::once(Piece { sqe, start: 0, length });
+            let piece = || std::iter::once(TransferPiece { sqe, start: 0, length });
             self.execute(waiter, "Dataset Management", piece, &mut AdminData::FromHost(list.as_bytes())).await?;
         }
         Ok(())
@@ -327,7 +328,7 @@ impl Namespace {
         let mut copies = self.copies(ranges, to)?;
         while let Some((sqe, list)) = self.next_copy(&mut copies) {
             let length = u32::try_from(list.len()).unwrap_or(u32::MAX);
-            let piece = || std::iter::once(Piece { sqe, start: 0, length });
+            let piece = || std::iter::once(TransferPiece { sqe, start: 0, length });
             self.run(self.execute(self.waiter(), "Copy", piece, &mut AdminData::FromHost(&list)))?;
         }
         Ok(())
@@ -381,7 +382,7 @@ impl Namespace {
         let pieces = || {
             // Read for every attempt: the limit may change with a reconnect.
             let step = u64::from(self.max_transfer_blocks());
-            split(range, blocks, step).map(move |part| Piece {
+            split(range, blocks, step).map(move |part| TransferPiece {
                 sqe: left_to_controller(protection, part.encode(opcode, self.nsid)),
                 start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
                 // At most MDTS, or `TRANSFER_BYTES` without one.
@@ -402,13 +403,17 @@ impl Namespace {
         self.check_range(range.slba, blocks)?;
         let pieces = || {
             let step = self.max_blocks_without_data(opcode);
-            split(range, blocks, step).map(|part| Piece { sqe: self.encode(&part, opcode), start: 0, length: 0 })
+            split(range, blocks, step).map(|part| TransferPiece {
+                sqe: self.encode(&part, opcode),
+                start: 0,
+                length: 0,
+            })
         };
         self.execute(waiter, command, pieces, &mut AdminData::None).await
     }
 
     /// Runs all pieces on a free queue pair, and retries after a loss or a transient status.
-    async fn execute<I: Iterator<Item = Piece>>(
+    async fn execute<I: Iterator<Item = TransferPiece>>(
         &self,
         waiter: &Waiter,
         command: &'static str,
@@ -449,7 +454,7 @@ impl Namespace {
         &self,
         waiter: &Waiter,
         command: &'static str,
-        pieces: impl Iterator<Item = Piece>,
+        pieces: impl Iterator<Item = TransferPiece>,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
         let mut lease = self.controller.pool().take(&self.controller, waiter).await?;

@@ -9,7 +9,7 @@ use crate::shared::opened::Binding;
 use crate::wait::{Waiter, run};
 
 /// One command of several that share a buffer.
-pub(crate) struct Piece {
+pub(crate) struct TransferPiece {
     pub(crate) sqe: Sqe,
     /// Its part of the buffer.
     pub(crate) start: usize,
@@ -29,8 +29,11 @@ impl<B: IoBuffer> QueuePair<B> {
             AdminData::ToHost(bytes) => bytes.len(),
             AdminData::FromHost(bytes) => bytes.len(),
         };
-        let piece =
-            Piece { sqe, start: 0, length: u32::try_from(length).map_err(|_| Error::TooLarge { bytes: length })? };
+        let piece = TransferPiece {
+            sqe,
+            start: 0,
+            length: u32::try_from(length).map_err(|_| Error::TooLarge { bytes: length })?,
+        };
         let mut last = None;
         let waiter = self.shared.waiter.another();
         run(self.execute_pieces(&waiter, None, std::iter::once(piece), &mut data, |cqe| {
@@ -47,7 +50,7 @@ impl<B: IoBuffer> QueuePair<B> {
         &mut self,
         waiter: &Waiter,
         binding: Option<Binding>,
-        pieces: impl IntoIterator<Item = Piece>,
+        pieces: impl IntoIterator<Item = TransferPiece>,
         data: &mut AdminData<'_>,
         on_done: impl FnMut(Cqe) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -65,7 +68,7 @@ impl<B: IoBuffer> QueuePair<B> {
         &mut self,
         waiter: &Waiter,
         binding: Option<Binding>,
-        pieces: impl IntoIterator<Item = Piece>,
+        pieces: impl IntoIterator<Item = TransferPiece>,
         data: &mut AdminData<'_>,
         mut on_done: impl FnMut(Cqe) -> Result<(), Error>,
     ) -> Result<(), Error> {

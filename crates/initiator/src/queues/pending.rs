@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use super::Inner;
 use super::shared_queue::SharedQueue;
-use super::submission::{Command, SlotOrTicket};
+use super::submission::{QueuedCommand, SlotOrTicket};
 use crate::command::data::{Completion, Data, IoBuffer};
 use crate::error::Error;
 
@@ -23,8 +23,8 @@ pub struct Pending<B: IoBuffer + 'static> {
 
 /// `New` -> (`WaitsForSlot` while it waits for a slot) -> `Sent` -> `Complete`.
 enum State<B> {
-    New(Command, Data<B>),
-    WaitsForSlot(u64, Command, Data<B>),
+    New(QueuedCommand, Data<B>),
+    WaitsForSlot(u64, QueuedCommand, Data<B>),
     Sent(u16),
     Failed(Error, Data<B>),
     Complete,
@@ -34,7 +34,7 @@ enum State<B> {
 impl<B: IoBuffer + 'static> Unpin for Pending<B> {}
 
 impl<B: IoBuffer + 'static> Pending<B> {
-    pub(super) fn new(inner: Arc<Inner<B>>, queue: Arc<SharedQueue<B>>, command: Command, data: Data<B>) -> Self {
+    pub(super) fn new(inner: Arc<Inner<B>>, queue: Arc<SharedQueue<B>>, command: QueuedCommand, data: Data<B>) -> Self {
         let state = match queue.ensure_futures_thread() {
             Err(error) => State::Failed(error, data),
             Ok(()) => match queue.start(command, data) {

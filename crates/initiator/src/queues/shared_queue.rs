@@ -23,7 +23,7 @@ use ebof_nvme::QueueId;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::submission::{Check, Command, Owner, SlotOrTicket, Submission, SubmissionState, Wake};
+use super::submission::{Check, Owner, QueuedCommand, SlotOrTicket, Submission, SubmissionState, Wake};
 use crate::command::data::{Completion, Data, IoBuffer};
 use crate::error::Error;
 use crate::queue::QueuePair;
@@ -116,7 +116,7 @@ impl<B: IoBuffer + 'static> SharedQueue<B> {
     }
 
     /// Runs a command and waits for it.
-    pub(super) fn execute(&self, command: Command, data: Data<B>) -> Completion<B> {
+    pub(super) fn execute(&self, command: QueuedCommand, data: Data<B>) -> Completion<B> {
         let slot = self.wait_for_slot();
         lock(&self.state).post(Submission { slot, command, data }, Owner::Thread, None);
         self.send();
@@ -451,13 +451,13 @@ impl<B: IoBuffer> Core<B> {
 /// What futures use.
 impl<B: IoBuffer + 'static> SharedQueue<B> {
     /// Queues a future's command if a slot is free; otherwise gives it back.
-    pub(super) fn start(&self, command: Command, data: Data<B>) -> Result<u16, (Command, Data<B>)> {
+    pub(super) fn start(&self, command: QueuedCommand, data: Data<B>) -> Result<u16, (QueuedCommand, Data<B>)> {
         let Some(slot) = lock(&self.state).try_acquire() else { return Err((command, data)) };
         self.post_for_task(slot, command, data, None);
         Ok(slot)
     }
 
-    pub(super) fn post_for_task(&self, slot: u16, command: Command, data: Data<B>, waker: Option<&TaskWaker>) {
+    pub(super) fn post_for_task(&self, slot: u16, command: QueuedCommand, data: Data<B>, waker: Option<&TaskWaker>) {
         {
             let mut state = lock(&self.state);
             state.post(Submission { slot, command, data }, Owner::Task, waker.cloned().map(Wake::Task));

@@ -29,7 +29,7 @@ impl Wake {
 
 /// A command, with the binding of the only namespace that it may reach.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
+pub(super) struct QueuedCommand {
     pub(super) sqe: Sqe,
     pub(super) binding: Option<Binding>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Command {
 /// A command that is to be submitted to the queue pair, with its slot in the submission state.
 pub(super) struct Submission<B> {
     pub(super) slot: u16,
-    pub(super) command: Command,
+    pub(super) command: QueuedCommand,
     pub(super) data: Data<B>,
 }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     fn submission(slot: u16) -> Submission<Vec<u8>> {
-        let command = Command { sqe: Sqe::new(ebof_nvme::opcode::nvm::FLUSH), binding: None };
+        let command = QueuedCommand { sqe: Sqe::new(ebof_nvme::opcode::nvm::FLUSH), binding: None };
         Submission { slot, command, data: Data::None }
     }
 

@@ -40,7 +40,7 @@ impl Binding {
 
 /// The identifiers of a namespace, as its controller reports them. All zeros: not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct NamespaceIdentity {
     nguid: [u8; 16],
     eui64: [u8; 8],
     uuid: [u8; 16],
@@ -49,7 +49,7 @@ pub(crate) struct Identity {
     has_list: bool,
 }
 
-impl Identity {
+impl NamespaceIdentity {
     /// From Identify Namespace and the list of descriptors, if the controller has one.
     pub(crate) fn new(identify: &IdentifyNamespace, descriptors: Option<&[u8]>) -> Self {
         let mut identity = Self {
@@ -104,7 +104,7 @@ fn format_of(identify: &IdentifyNamespace) -> Format {
 pub(crate) struct Inspection {
     pub(crate) nsid: Nsid,
     /// Its Identify data and identifiers; `None` if it is not active.
-    pub(crate) found: Option<(Box<IdentifyNamespace>, Identity)>,
+    pub(crate) found: Option<(Box<IdentifyNamespace>, NamespaceIdentity)>,
 }
 
 impl Inspection {
@@ -117,20 +117,20 @@ impl Inspection {
         if identify.nsze.get() == 0 {
             return Self::absent(nsid);
         }
-        let identity = Identity::new(&identify, descriptors);
+        let identity = NamespaceIdentity::new(&identify, descriptors);
         Self { nsid, found: Some((identify, identity)) }
     }
 }
 
 /// How Identify Namespace, or Identify of its descriptors, was refused.
-pub(crate) enum Refusal {
+pub(crate) enum IdentifyRefusal {
     /// There is no such namespace, or no such list.
     Permanent,
     /// A retry may succeed.
     Transient,
 }
 
-impl Refusal {
+impl IdentifyRefusal {
     pub(crate) fn from_status(status: Status) -> Self {
         let known = [Status::INVALID_NAMESPACE, Status::INVALID_FIELD, Status::INVALID_OPCODE];
         if status.is_dnr() || known.iter().any(|&one| status.is(one)) { Self::Permanent } else { Self::Transient }
@@ -139,15 +139,15 @@ impl Refusal {
 
 /// A namespace as it was opened, shared by all handles of it.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedNamespace {
     binding: Binding,
-    identity: Identity,
+    identity: NamespaceIdentity,
     format: Format,
     /// As last read.
     identify: Mutex<Arc<IdentifyNamespace>>,
 }
 
-impl Opened {
+impl OpenedNamespace {
     pub(crate) const fn binding(&self) -> Binding {
         self.binding
     }
@@ -230,7 +230,7 @@ pub(crate) struct Namespaces {
 #[derive(Debug, Default)]
 struct Inner {
     /// By NSID, with the number of its binding.
-    opened: BTreeMap<u32, (u64, Weak<Opened>)>,
+    opened: BTreeMap<u32, (u64, Weak<OpenedNamespace>)>,
     restrictions: Arc<Restrictions>,
     number: u64,
     /// Counts scans of all open namespaces.
@@ -276,7 +276,7 @@ impl Namespaces {
 
     /// Opens a namespace as it was found. `None` if a scan has begun since `scans` was read:
     /// inspect it again.
-    pub(crate) fn open(&self, inspected: Inspection, scans: u64) -> Option<Result<Arc<Opened>, Error>> {
+    pub(crate) fn open(&self, inspected: Inspection, scans: u64) -> Option<Result<Arc<OpenedNamespace>, Error>> {
         let mut inner = lock(&self.inner);
         if inner.scans != scans {
             return None;
@@ -293,7 +293,7 @@ impl Namespaces {
         inner.number += 1;
         let binding = Binding { nsid, number: inner.number };
         let format = format_of(&identify);
-        let opened = Arc::new(Opened { binding, identity, format, identify: Mutex::new(Arc::from(identify)) });
+        let opened = Arc::new(OpenedNamespace { binding, identity, format, identify: Mutex::new(Arc::from(identify)) });
         inner.opened.insert(nsid.0, (binding.number, Arc::downgrade(&opened)));
         if was_open {
             let why = inner.restrictions.0.get(&nsid.0).map_or(Stale::Replaced, |restriction| restriction.why);
@@ -378,7 +378,7 @@ mod tests {
         Inspection::found(Nsid(1), Box::new(identify), Some(&[]))
     }
 
-    fn open(namespaces: &Namespaces, inspected: Inspection) -> Arc<Opened> {
+    fn open(namespaces: &Namespaces, inspected: Inspection) -> Arc<OpenedNamespace> {
         namespaces.open(inspected, namespaces.scans()).expect("no scan meanwhile").unwrap()
     }
 
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn identifiers_are_compared_as_far_as_they_are_reported() {
         let identity = |id: u8, list: Option<&[u8]>| {
-            Identity::new(&IdentifyNamespace { nguid: [id; 16], ..IdentifyNamespace::default() }, list)
+            NamespaceIdentity::new(&IdentifyNamespace { nguid: [id; 16], ..IdentifyNamespace::default() }, list)
         };
         let mut uuid = vec![3, 16, 0, 0];
         uuid.extend([7; 16]);

@@ -8,7 +8,7 @@ use ebof_nvme::{Cid, Cqe};
 
 /// One outstanding command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
+pub(super) struct HostCommand {
     pub(super) cid: Cid,
     /// The key that is for this command only, while it is valid.
     pub(super) key: Option<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Command {
 /// All outstanding commands, at the place that the low bits of their CID name.
 #[derive(Debug)]
 pub(super) struct OutstandingCommands {
-    places: Box<[Option<Command>]>,
+    places: Box<[Option<HostCommand>]>,
 }
 
 impl OutstandingCommands {
@@ -29,19 +29,19 @@ impl OutstandingCommands {
     }
 
     #[inline]
-    pub(super) fn begin(&mut self, command: Command) {
+    pub(super) fn begin(&mut self, command: HostCommand) {
         let place = self.place(command.cid);
         assert!(place.is_none(), "CIDs of outstanding commands differ modulo the queue's entries");
         *place = Some(command);
     }
 
     #[inline]
-    pub(super) fn find(&mut self, cid: Cid) -> Option<&mut Command> {
+    pub(super) fn find(&mut self, cid: Cid) -> Option<&mut HostCommand> {
         self.place(cid).as_mut().filter(|command| command.cid == cid)
     }
 
     #[inline]
-    pub(super) fn finish(&mut self, cid: Cid) -> Option<Command> {
+    pub(super) fn finish(&mut self, cid: Cid) -> Option<HostCommand> {
         self.place(cid).take_if(|command| command.cid == cid)
     }
 
@@ -50,7 +50,7 @@ impl OutstandingCommands {
     }
 
     #[inline]
-    fn place(&mut self, cid: Cid) -> &mut Option<Command> {
+    fn place(&mut self, cid: Cid) -> &mut Option<HostCommand> {
         // The length is a power of two.
         let mask = self.places.len() - 1;
         &mut self.places[usize::from(cid.0) & mask]

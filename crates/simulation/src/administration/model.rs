@@ -9,10 +9,10 @@ use ebof_nvme::reservation::{PersistenceChange, ReservationType};
 use crate::rig::EXTENT;
 
 /// The namespaces of the drive, each of one extent. Hosts are named by their number.
-pub(super) type Namespaces = BTreeMap<u32, Namespace>;
+pub(super) type Namespaces = BTreeMap<u32, ModelNamespace>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Namespace {
+pub(super) struct ModelNamespace {
     pub(super) is_shared: bool,
     pub(super) is_protected: bool,
     /// The hosts that it is attached to.
@@ -32,7 +32,7 @@ pub(super) struct Reservation {
 
 /// A command of one host, about one namespace.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
+pub(super) struct ModelRequest {
     pub(super) by: usize,
     /// 0 where it is to be made.
     pub(super) nsid: u32,
@@ -66,7 +66,7 @@ pub(super) struct AllowedStatuses {
 
 /// What the drive is configured and documented to take.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct ModelLimits {
     pub(super) capacity_bytes: u64,
     pub(super) overcommit: bool,
     pub(super) namespaces: usize,
@@ -88,9 +88,9 @@ impl AllowedStatuses {
     }
 }
 
-impl Limits {
-    pub(super) fn verdict(&self, namespaces: &Namespaces, request: &Request) -> AllowedStatuses {
-        let Request { by, nsid, edit } = request;
+impl ModelLimits {
+    pub(super) fn verdict(&self, namespaces: &Namespaces, request: &ModelRequest) -> AllowedStatuses {
+        let ModelRequest { by, nsid, edit } = request;
         let mut verdict = AllowedStatuses::default();
         if let Edit::Create { .. } = edit {
             let is_full = (namespaces.len() as u64 + 1) * EXTENT > self.capacity_bytes && !self.overcommit;
@@ -140,13 +140,13 @@ impl Limits {
     }
 }
 
-impl Request {
+impl ModelRequest {
     /// What the namespace is when it is done; `None` where it is gone.
-    pub(super) fn done(&self, namespaces: &Namespaces) -> Option<Namespace> {
+    pub(super) fn done(&self, namespaces: &Namespaces) -> Option<ModelNamespace> {
         let mut namespace = namespaces.get(&self.nsid).cloned().unwrap_or_default();
         let reservation = &mut namespace.reservation;
         match &self.edit {
-            Edit::Create { shared } => return Some(Namespace { is_shared: *shared, ..Namespace::default() }),
+            Edit::Create { shared } => return Some(ModelNamespace { is_shared: *shared, ..ModelNamespace::default() }),
             Edit::Delete => return None,
             Edit::Attach(hosts) => namespace.hosts.extend(hosts),
             Edit::Detach(hosts) => namespace.hosts.retain(|host| !hosts.contains(host)),
@@ -188,7 +188,7 @@ impl Edit {
     }
 }
 
-impl Namespace {
+impl ModelNamespace {
     /// The drive was without power, or its process ended.
     pub(super) fn lost_power(&mut self) {
         if !self.reservation.persists {

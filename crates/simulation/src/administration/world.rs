@@ -11,7 +11,7 @@ use ebof_drive::Profile;
 use ebof_manage::config::{Attach, DriveProfile};
 
 use super::acts::What;
-use super::model::{Limits, Namespace, Namespaces};
+use super::model::{ModelLimits, ModelNamespace, Namespaces};
 use crate::acts::SystemAct;
 use crate::disk::Loss;
 use crate::host::{Event, RawHost, nqn};
@@ -32,7 +32,7 @@ const NAME_BYTES_MIN: usize = 40;
 pub(super) struct World {
     rig: Rig,
     setting: Setting,
-    limits: Limits,
+    limits: ModelLimits,
     life: Option<Life>,
     hosts: Vec<RawHost>,
     /// Hosts that are connected, or connecting.
@@ -59,7 +59,7 @@ struct Unsure {
     /// 0 for a new one.
     nsid: u32,
     /// `None`: it is gone.
-    namespace: Option<Namespace>,
+    namespace: Option<ModelNamespace>,
 }
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
             DriveProfile::EthernetSsd => Profile::ethernet_ssd(),
         };
         let hosts = hosts(&mut random, rig.clock.now())?;
-        let limits = Limits {
+        let limits = ModelLimits {
             capacity_bytes,
             overcommit: setting.overcommit,
             namespaces: number(setting.namespaces.unwrap_or(profile.namespaces)),
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// Replaces or removes a namespace of the model.
-    fn set(&mut self, nsid: u32, namespace: Option<Namespace>) {
+    fn set(&mut self, nsid: u32, namespace: Option<ModelNamespace>) {
         match namespace {
             Some(namespace) => _ = self.namespaces.insert(nsid, namespace),
             None => _ = self.namespaces.remove(&nsid),
@@ -158,9 +158,9 @@ impl World {
     }
 
     fn lose_power(&mut self) {
-        self.namespaces.values_mut().for_each(Namespace::lost_power);
+        self.namespaces.values_mut().for_each(ModelNamespace::lost_power);
         let unsure = self.unsure.as_mut().and_then(|unsure| unsure.namespace.as_mut());
-        unsure.into_iter().for_each(Namespace::lost_power);
+        unsure.into_iter().for_each(ModelNamespace::lost_power);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::story::{Failure, fail};
 use crate::stream::{self, Carriage};
 use crate::target_life::{Life, SUBSYSTEM, Setting};
 use crate::wire::Wire;
-use boxed::{Change, OpenChange};
+use boxed::{BoxChange, OpenChange};
 
 /// Bytes of the drive.
 const CAPACITY: u64 = 40 * EXTENT;
@@ -99,7 +99,7 @@ pub(super) struct World {
     spaces: BTreeMap<u32, Space>,
     functions: BTreeMap<u16, Function>,
     /// What the box will ask for.
-    changes: VecDeque<Change>,
+    changes: VecDeque<BoxChange>,
     asked: Option<OpenChange>,
     flights: BTreeMap<Op, Flight>,
     /// Those whose connections are gone, until their hosts have others.
@@ -266,14 +266,14 @@ impl World {
 
     fn set_up(&mut self) -> Result<(), Failure> {
         for nsid in 1..=NAMESPACES {
-            self.changes.push_back(Change::Create { nsid });
+            self.changes.push_back(BoxChange::Create { nsid });
         }
         for id in 1..=FUNCTIONS {
             self.bring_online(id, 2);
-            self.changes.push_back(Change::GiveTo { function: id, port: Some(0) });
+            self.changes.push_back(BoxChange::GiveTo { function: id, port: Some(0) });
         }
         for nsid in 1..=NAMESPACES {
-            self.changes.push_back(Change::Map { nsid, function: u16::try_from(nsid).ok() });
+            self.changes.push_back(BoxChange::Map { nsid, function: u16::try_from(nsid).ok() });
         }
         self.until("the first functions", |world| world.changes.is_empty() && world.asked.is_none()).map(drop)
     }

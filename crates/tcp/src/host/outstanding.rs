@@ -8,7 +8,7 @@ use ebof_nvme::Cid;
 
 /// One outstanding command: what it may transfer, and how far that is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
+pub(super) struct HostCommand {
     pub(super) cid: Cid,
     /// Bytes to the host that the command may bring.
     pub(super) read: u32,
@@ -25,7 +25,7 @@ pub(super) struct Command {
     pub(super) r2ts: u32,
 }
 
-impl Command {
+impl HostCommand {
     pub(super) fn new(cid: Cid, read: u32, write: u32) -> Self {
         Self { cid, read, received: 0, last_seen: false, digest_ok: true, write, granted: 0, sent: 0, r2ts: 0 }
     }
@@ -34,7 +34,7 @@ impl Command {
 /// All outstanding commands, at the place that the low bits of their CID name.
 #[derive(Debug)]
 pub(super) struct OutstandingCommands {
-    places: Vec<Option<Command>>,
+    places: Vec<Option<HostCommand>>,
 }
 
 impl OutstandingCommands {
@@ -47,19 +47,19 @@ impl OutstandingCommands {
         *self = Self::new(entries);
     }
 
-    pub(super) fn begin(&mut self, command: Command) {
+    pub(super) fn begin(&mut self, command: HostCommand) {
         let place = self.place(command.cid);
         assert!(place.is_none(), "CIDs of outstanding commands differ modulo the queue's entries");
         *place = Some(command);
     }
 
     #[inline]
-    pub(super) fn find(&mut self, cid: Cid) -> Option<&mut Command> {
+    pub(super) fn find(&mut self, cid: Cid) -> Option<&mut HostCommand> {
         self.place(cid).as_mut().filter(|command| command.cid == cid)
     }
 
     #[inline]
-    pub(super) fn finish(&mut self, cid: Cid) -> Option<Command> {
+    pub(super) fn finish(&mut self, cid: Cid) -> Option<HostCommand> {
         self.place(cid).take_if(|command| command.cid == cid)
     }
 
@@ -68,7 +68,7 @@ impl OutstandingCommands {
     }
 
     #[inline]
-    fn place(&mut self, cid: Cid) -> &mut Option<Command> {
+    fn place(&mut self, cid: Cid) -> &mut Option<HostCommand> {
         // The length is a power of two.
         let mask = self.places.len() - 1;
         &mut self.places[usize::from(cid.0) & mask]

@@ -9,7 +9,7 @@ use crate::{Bell, Event, Remote, WindowAccess, WorkStatus};
 
 /// The state of an end.
 pub(crate) struct EndState {
-    pub(crate) phase: Phase,
+    pub(crate) phase: EndPhase,
     /// The connection was established, and the end was notified.
     pub(crate) told: bool,
     /// The send queue: what was not done yet.
@@ -46,7 +46,7 @@ pub(crate) struct EndState {
 
 /// How far an end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum EndPhase {
     /// There is no queue pair yet.
     Absent,
     /// It was opened.
@@ -98,7 +98,7 @@ pub(crate) enum Arrival {
 impl EndState {
     pub(crate) fn new() -> Self {
         Self {
-            phase: Phase::Absent,
+            phase: EndPhase::Absent,
             told: false,
             work: VecDeque::new(),
             first: 0,
@@ -124,7 +124,7 @@ impl EndState {
 
     /// Whether its queue pair exists.
     pub(crate) fn exists(&self) -> bool {
-        !matches!(self.phase, Phase::Absent | Phase::Gone)
+        !matches!(self.phase, EndPhase::Absent | EndPhase::Gone)
     }
 
     /// A receive slot for a message; if there is none, and others share them, `waiting` is

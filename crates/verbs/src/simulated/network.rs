@@ -313,7 +313,7 @@ impl Connection {
         self.with(|_, state| state.hold_completions(side, hold));
     }
 
-    fn with(&self, change: impl FnOnce(&Pair, &mut super::pair::State)) {
+    fn with(&self, change: impl FnOnce(&Pair, &mut super::pair::PairState)) {
         if let Some(pair) = self.pair.upgrade() {
             pair.with(|state| change(&pair, state));
         }

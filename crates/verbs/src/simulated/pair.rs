@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::end::{Arrival, EndState, Phase, SendEntry};
+use super::end::{Arrival, EndPhase, EndState, SendEntry};
 use super::registry::MemoryRegistry;
 use crate::slots::{Slot, Waiting};
 use crate::{Event, WindowAccess, WorkStatus};
@@ -35,7 +35,7 @@ impl Side {
 
 /// A connection.
 pub(crate) struct Pair {
-    state: Mutex<State>,
+    state: Mutex<PairState>,
     /// For each end, whether there are completions or events: read without the lock.
     ready: [AtomicU8; 2],
     pub(crate) registry: Arc<MemoryRegistry>,
@@ -47,7 +47,7 @@ pub(crate) struct Pair {
 }
 
 /// What the lock protects.
-pub(crate) struct State {
+pub(crate) struct PairState {
     pub(crate) ends: [EndState; 2],
     stepped: bool,
     /// Nothing gets through, in either direction.
@@ -94,7 +94,7 @@ const RNR_FOREVER: u8 = 7;
 impl Pair {
     pub(crate) fn new(registry: Arc<MemoryRegistry>, addresses: [SocketAddr; 2], stepped: bool) -> Arc<Self> {
         Arc::new_cyclic(|myself| Self {
-            state: Mutex::new(State {
+            state: Mutex::new(PairState {
                 ends: [EndState::new(), EndState::new()],
                 stepped,
                 cut: false,
@@ -111,7 +111,7 @@ impl Pair {
 
     /// Changes the state, and rings the bells of those that have something to see.
     #[inline]
-    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut PairState) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
         for (ready, end) in self.ready.iter().zip(&state.ends) {
@@ -126,7 +126,7 @@ impl Pair {
     }
 
     #[cold]
-    fn ring(mut state: MutexGuard<'_, State>) {
+    fn ring(mut state: MutexGuard<'_, PairState>) {
         let bells = state.ends.each_mut().map(|end| {
             let rings = std::mem::take(&mut end.rings);
             end.bell.clone().filter(|_| rings)
@@ -146,7 +146,7 @@ impl Pair {
     }
 
     /// Does what the ends have posted, as far as possible, unless the network is stepped.
-    pub(crate) fn run(&self, state: &mut State) {
+    pub(crate) fn run(&self, state: &mut PairState) {
         if !self.stepped {
             for side in Side::BOTH {
                 while !state.ends[side as usize].work.is_empty() && self.execute(state, side) {}
@@ -156,15 +156,15 @@ impl Pair {
     }
 
     /// Does the first of an end's work. `false` if there is none, or it has to wait.
-    fn execute(&self, state: &mut State, side: Side) -> bool {
+    fn execute(&self, state: &mut PairState, side: Side) -> bool {
         let (from, to) = (&state.ends[side as usize], &state.ends[side.other() as usize]);
-        if from.work.is_empty() || state.cut || from.work_held || from.phase != Phase::Ready {
+        if from.work.is_empty() || state.cut || from.work_held || from.phase != EndPhase::Ready {
             return false;
         }
         match to.phase {
-            Phase::Ready => {}
-            Phase::Absent | Phase::Open | Phase::Connecting => return false,
-            Phase::Error | Phase::Gone => {
+            EndPhase::Ready => {}
+            EndPhase::Absent | EndPhase::Open | EndPhase::Connecting => return false,
+            EndPhase::Error | EndPhase::Gone => {
                 // Retries take seconds; an end that is notified of the disconnect does not wait for
                 // them.
                 if self.stepped {
@@ -193,7 +193,7 @@ impl Pair {
     }
 
     /// Binds or invalidates a memory window, which is first in the queue.
-    fn change_window(&self, state: &mut State, side: Side) {
+    fn change_window(&self, state: &mut PairState, side: Side) {
         let Some((number, work)) = state.ends[side as usize].begin() else { return };
         let (is_done, is_told) = match &work {
             SendEntry::Bind { key, to, access, signalled } => {
@@ -212,13 +212,13 @@ impl Pair {
 
     /// Does the first of the RDMA READs that an end has begun. `false` if there is none, or it has
     /// to wait.
-    fn read(&self, state: &mut State, side: Side) -> bool {
+    fn read(&self, state: &mut PairState, side: Side) -> bool {
         if !state.can_read(side) {
             return false;
         }
         let [from, to] = state.both(side);
         let Some((number, read)) = from.reads.pop_front() else { return false };
-        if to.phase == Phase::Ready {
+        if to.phase == EndPhase::Ready {
             self.transfer(state, side, number, read);
         } else {
             state.done(side, read.over(number, Some(WorkStatus::RetryExceeded)));
@@ -228,7 +228,7 @@ impl Pair {
     }
 
     /// Sends the message that is first in the queue. `false` if it waits for a receive.
-    fn send(&self, state: &mut State, side: Side) -> bool {
+    fn send(&self, state: &mut PairState, side: Side) -> bool {
         let [from, to] = state.both(side);
         let Some(mut slot) = to.take_receive(|| Weak::clone(&self.myself) as Weak<dyn Waiting>) else {
             if from.rnr_retry_count >= RNR_FOREVER {
@@ -268,7 +268,7 @@ impl Pair {
     }
 
     /// Does an RDMA READ or WRITE.
-    fn transfer(&self, state: &mut State, side: Side, number: u64, work: SendEntry) {
+    fn transfer(&self, state: &mut PairState, side: Side, number: u64, work: SendEntry) {
         let [from, to] = state.both(side);
         let (depth, resources) = (from.initiator_depth, to.responder_resources);
         let owner = self.end(side.other());
@@ -369,7 +369,7 @@ impl Pair {
             let bell = end.bell.take();
             let arrivals = [&mut end.done, &mut end.arrived, &mut end.completions].map(std::mem::take);
             let slots = arrivals.into_iter().flatten().filter_map(Arrival::slot).collect();
-            end.phase = Phase::Gone;
+            end.phase = EndPhase::Gone;
             (slots, bell)
         });
         // Without the lock: it may own anything.
@@ -378,7 +378,7 @@ impl Pair {
     }
 }
 
-impl State {
+impl PairState {
     pub(crate) fn both(&mut self, side: Side) -> [&mut EndState; 2] {
         let [host, target] = &mut self.ends;
         match side {
@@ -389,20 +389,22 @@ impl State {
 
     fn can_execute(&self, side: Side) -> bool {
         let (from, to) = (&self.ends[side as usize], &self.ends[side.other() as usize]);
-        if self.cut || from.work_held || from.phase != Phase::Ready {
+        if self.cut || from.work_held || from.phase != EndPhase::Ready {
             return false;
         }
         match (from.work.front(), to.phase) {
-            (None, _) | (_, Phase::Absent | Phase::Open | Phase::Connecting) => false,
-            (Some(SendEntry::Message { .. }), Phase::Ready) => to.has_receive() || from.rnr_retry_count < RNR_FOREVER,
-            (Some(_), Phase::Ready | Phase::Error | Phase::Gone) => true,
+            (None, _) | (_, EndPhase::Absent | EndPhase::Open | EndPhase::Connecting) => false,
+            (Some(SendEntry::Message { .. }), EndPhase::Ready) => {
+                to.has_receive() || from.rnr_retry_count < RNR_FOREVER
+            }
+            (Some(_), EndPhase::Ready | EndPhase::Error | EndPhase::Gone) => true,
         }
     }
 
     fn can_read(&self, side: Side) -> bool {
         let (from, to) = (&self.ends[side as usize], &self.ends[side.other() as usize]);
-        let is_there = to.phase == Phase::Ready || self.stepped;
-        is_there && !(from.reads.is_empty() || self.cut || from.work_held) && from.phase == Phase::Ready
+        let is_there = to.phase == EndPhase::Ready || self.stepped;
+        is_there && !(from.reads.is_empty() || self.cut || from.work_held) && from.phase == EndPhase::Ready
     }
 
     /// An end's work is done.
@@ -438,7 +440,7 @@ impl State {
         if !end.exists() {
             return;
         }
-        end.phase = Phase::Error;
+        end.phase = EndPhase::Error;
         end.flush(&mut |end, arrival| match (hidden, &arrival) {
             (false, _) => end.show(arrival),
             (true, Arrival::Over { .. }) => end.done.push_back(arrival),
@@ -480,7 +482,7 @@ impl State {
     }
 
     /// An end that was in `phase` ends the connection.
-    pub(crate) fn end(&mut self, side: Side, phase: Phase) {
+    pub(crate) fn end(&mut self, side: Side, phase: EndPhase) {
         self.fail(side);
         let asked = self.request.take().is_some();
         if std::mem::replace(&mut self.ended, true) || self.cut || asked {
@@ -489,14 +491,14 @@ impl State {
         let other = &self.ends[side.other() as usize];
         match (side, phase, other.phase) {
             // The host is notified before it has seen that it was accepted, too.
-            (Side::Target, Phase::Ready | Phase::Error, _) => self.tell(Side::Host, Event::Disconnected),
+            (Side::Target, EndPhase::Ready | EndPhase::Error, _) => self.tell(Side::Host, Event::Disconnected),
             (Side::Target, ..) => {
                 let event = Event::Rejected { reason: Event::BY_CONSUMER, private_data: Vec::new() };
                 self.tell(Side::Host, event);
                 self.fail(Side::Host);
             }
             (Side::Host, ..) if other.told => self.tell(Side::Target, Event::Disconnected),
-            (Side::Host, _, Phase::Absent | Phase::Open | Phase::Gone) => {}
+            (Side::Host, _, EndPhase::Absent | EndPhase::Open | EndPhase::Gone) => {}
             (Side::Host, ..) => {
                 self.tell(Side::Target, Event::Unreachable(UNREACHABLE));
                 self.fail(Side::Target);

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use ebof_region::{Buffer, Region};
 
-use super::end::{Arrival, Phase, Receives, SendEntry};
+use super::end::{Arrival, EndPhase, Receives, SendEntry};
 use super::memory::Span;
-use super::pair::{Asked, Pair, Side, State, UNREACHABLE};
+use super::pair::{Asked, Pair, PairState, Side, UNREACHABLE};
 use super::shared::NetworkState;
 use crate::ledger::Ledger;
 use crate::slots::{SharedReceives, Slot, slots};
@@ -76,8 +76,8 @@ impl QueuePair {
             end.receives = queue;
             end.work.reserve(entries);
             end.completions.reserve(count as usize + entries);
-            if end.phase == Phase::Absent {
-                end.phase = Phase::Open;
+            if end.phase == EndPhase::Absent {
+                end.phase = EndPhase::Open;
             }
             // The connection has ended since the request was made.
             if state.ended || state.cut {
@@ -108,7 +108,7 @@ impl QueuePair {
             responder_resources: handshake.initiator_depth,
             initiator_depth: handshake.responder_resources,
         };
-        self.begin(Side::Host, handshake, Phase::Connecting)?;
+        self.begin(Side::Host, handshake, EndPhase::Connecting)?;
         self.pair.with(|state| state.request = Some(asked));
         if !self.shared.stepped {
             self.shared.deliver(&self.pair);
@@ -118,7 +118,7 @@ impl QueuePair {
 
     pub(crate) fn accept(&mut self, handshake: &Handshake<'_>) -> Result<(), Error> {
         let private_data = padded(handshake.private_data, ACCEPT_PRIVATE_DATA_MAX, self.shared.pads())?;
-        let given_up = self.begin(Side::Target, handshake, Phase::Ready)?;
+        let given_up = self.begin(Side::Target, handshake, EndPhase::Ready)?;
         self.pair.with(|state| {
             if given_up {
                 state.tell(Side::Target, Event::Unreachable(UNREACHABLE));
@@ -139,7 +139,7 @@ impl QueuePair {
 
     /// The end goes from `Open` to `phase`, unless the connection has ended: then it is in error,
     /// and this returns `true`.
-    fn begin(&self, side: Side, handshake: &Handshake<'_>, phase: Phase) -> Result<bool, Error> {
+    fn begin(&self, side: Side, handshake: &Handshake<'_>, phase: EndPhase) -> Result<bool, Error> {
         if self.side != side {
             return Err(Error::State(if side == Side::Host { "a target's" } else { "a host's" }));
         }
@@ -147,8 +147,8 @@ impl QueuePair {
             let given_up = state.ended || state.cut;
             let [end, _] = state.both(side);
             match end.phase {
-                Phase::Open => end.phase = phase,
-                Phase::Error if given_up => return Ok(true),
+                EndPhase::Open => end.phase = phase,
+                EndPhase::Error if given_up => return Ok(true),
                 _ => return Err(Error::State("connected, or was")),
             }
             end.responder_resources = handshake.responder_resources;
@@ -163,7 +163,7 @@ impl QueuePair {
             let phase = state.ends[self.side as usize].phase;
             let ended = state.ended || state.cut;
             state.end(self.side, phase);
-            if !ended && matches!(phase, Phase::Ready | Phase::Error) {
+            if !ended && matches!(phase, EndPhase::Ready | EndPhase::Error) {
                 state.tell(self.side, Event::Disconnected);
             }
         });
@@ -199,11 +199,11 @@ impl QueuePair {
     }
 
     /// The host has learnt that it was accepted: only now the target does.
-    fn established(&self, state: &mut State) {
+    fn established(&self, state: &mut PairState) {
         let over = state.ended || state.cut;
         let [host, target] = state.both(Side::Host);
-        if host.phase == Phase::Connecting {
-            host.phase = Phase::Ready;
+        if host.phase == EndPhase::Connecting {
+            host.phase = EndPhase::Ready;
         }
         if over {
             return;
@@ -294,7 +294,7 @@ impl QueuePair {
                 receives.drain(..).for_each(|slot| slots.push_back(slot));
             }
             let result = match end.phase {
-                Phase::Ready | Phase::Error => {
+                EndPhase::Ready | EndPhase::Error => {
                     if end.work.is_empty() {
                         std::mem::swap(&mut end.work, work);
                     } else {
@@ -305,7 +305,7 @@ impl QueuePair {
                 _ if work.is_empty() => Ok(()),
                 _ => Err(Error::State("not connected yet")),
             };
-            if is_refused || end.phase == Phase::Error {
+            if is_refused || end.phase == EndPhase::Error {
                 state.fail(self.side);
             } else {
                 self.pair.run(state);

@@ -17,13 +17,13 @@ pub(super) enum RemoteKeys {
         /// The controller may invalidate it.
         by_peer: bool,
         /// By slot of the engine.
-        windows: Box<[State]>,
+        windows: Box<[KeyState]>,
     },
 }
 
 /// The key of a command.
 #[derive(Clone, Copy)]
-pub(super) enum State {
+pub(super) enum KeyState {
     None,
     Bound(Window),
     /// It is being invalidated; the command has this completion.
@@ -42,7 +42,7 @@ impl RemoteKeys {
 
     pub(super) fn set_slots(&mut self, slots: usize) {
         if let Self::OfCommands { windows, .. } = self {
-            *windows = vec![State::None; slots].into_boxed_slice();
+            *windows = vec![KeyState::None; slots].into_boxed_slice();
         }
     }
 
@@ -81,7 +81,7 @@ impl RemoteKeys {
     }
 
     fn bind(
-        windows: &mut [State],
+        windows: &mut [KeyState],
         pair: &mut QueuePair,
         index: u16,
         (region, offset, length): (&Arc<Region>, usize, u32),
@@ -92,7 +92,7 @@ impl RemoteKeys {
             DataDirection::ToHost | DataDirection::None => WindowAccess::Write,
         };
         let Some(window) = pair.post_bind(region, offset, length, access)? else { return Ok(None) };
-        windows[usize::from(index)] = State::Bound(window);
+        windows[usize::from(index)] = KeyState::Bound(window);
         Ok(Some(window.key()))
     }
 
@@ -101,9 +101,9 @@ impl RemoteKeys {
     pub(super) fn end(&mut self, pair: &mut QueuePair, index: u16, cqe: Cqe) -> bool {
         let Self::OfCommands { windows, .. } = self else { return true };
         let Some(state) = windows.get_mut(usize::from(index)) else { return true };
-        match std::mem::replace(state, State::None) {
-            State::Bound(window) if pair.is_bound(window) => {
-                *state = State::Ending(cqe);
+        match std::mem::replace(state, KeyState::None) {
+            KeyState::Bound(window) if pair.is_bound(window) => {
+                *state = KeyState::Ending(cqe);
                 pair.post_invalidate(window, index.into());
                 false
             }
@@ -116,8 +116,8 @@ impl RemoteKeys {
         let Self::OfCommands { windows, .. } = self else { return None };
         let index = u16::try_from(id).ok()?;
         let state = windows.get_mut(usize::from(index))?;
-        match std::mem::replace(state, State::None) {
-            State::Ending(cqe) => Some((index, cqe)),
+        match std::mem::replace(state, KeyState::None) {
+            KeyState::Ending(cqe) => Some((index, cqe)),
             other => {
                 *state = other;
                 None

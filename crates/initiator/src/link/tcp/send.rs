@@ -6,7 +6,7 @@ use std::io::IoSlice;
 
 /// A piece of the stream.
 #[derive(Clone, Copy, Debug)]
-enum Piece {
+enum SendPiece {
     /// The next bytes of the run.
     Run(usize),
     /// Bytes of a command's buffer.
@@ -19,7 +19,7 @@ enum Piece {
     },
 }
 
-impl Piece {
+impl SendPiece {
     const fn length(self) -> usize {
         match self {
             Self::Run(length) | Self::Payload { length, .. } => length,
@@ -35,7 +35,7 @@ pub(crate) struct SendQueue {
     run_sent: usize,
     /// Bytes of `run` that are in `pieces`.
     run_queued: usize,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<SendPiece>,
     /// Bytes of the first piece that are sent.
     front_sent: usize,
     queued: usize,
@@ -61,8 +61,8 @@ impl SendQueue {
         self.run_queued = self.run.len();
         self.queued += fresh;
         match self.pieces.back_mut() {
-            Some(Piece::Run(length)) => *length += fresh,
-            _ => self.pieces.push_back(Piece::Run(fresh)),
+            Some(SendPiece::Run(length)) => *length += fresh,
+            _ => self.pieces.push_back(SendPiece::Run(fresh)),
         }
     }
 
@@ -71,7 +71,7 @@ impl SendQueue {
     pub(crate) fn payload(&mut self, slot: u16, offset: usize, length: usize, pinned: bool) {
         self.commit();
         self.queued += length;
-        self.pieces.push_back(Piece::Payload { slot, offset, length, pinned });
+        self.pieces.push_back(SendPiece::Payload { slot, offset, length, pinned });
     }
 
     /// Bytes not yet sent.
@@ -81,7 +81,7 @@ impl SendQueue {
 
     /// Whether the next piece is a payload to be sent without a copy.
     pub(crate) fn starts_pinned(&self) -> bool {
-        matches!(self.pieces.front(), Some(Piece::Payload { pinned: true, .. }))
+        matches!(self.pieces.front(), Some(SendPiece::Payload { pinned: true, .. }))
     }
 
     /// Fills `out` with the next pieces, and returns how many. If `separate`, a payload to be sent
@@ -98,18 +98,18 @@ impl SendQueue {
         let mut count = 0;
         for (piece, slot) in self.pieces.iter().zip(out) {
             let bytes = match *piece {
-                Piece::Run(length) => {
+                SendPiece::Run(length) => {
                     let bytes = self.run.get(at..at + length - skip)?;
                     at += length - skip;
                     bytes
                 }
-                Piece::Payload { pinned: true, .. } if separate && count > 0 => break,
-                Piece::Payload { slot, offset, length, .. } => buffer(slot)?.get(offset + skip..offset + length)?,
+                SendPiece::Payload { pinned: true, .. } if separate && count > 0 => break,
+                SendPiece::Payload { slot, offset, length, .. } => buffer(slot)?.get(offset + skip..offset + length)?,
             };
             *slot = IoSlice::new(bytes);
             skip = 0;
             count += 1;
-            if separate && matches!(piece, Piece::Payload { pinned: true, .. }) {
+            if separate && matches!(piece, SendPiece::Payload { pinned: true, .. }) {
                 break;
             }
         }
@@ -125,13 +125,13 @@ impl SendQueue {
             let taken = sent.min(piece.length() - self.front_sent);
             sent -= taken;
             self.front_sent += taken;
-            if matches!(piece, Piece::Run(_)) {
+            if matches!(piece, SendPiece::Run(_)) {
                 self.run_sent += taken;
             }
             if self.front_sent == piece.length() {
                 self.front_sent = 0;
                 self.pieces.pop_front();
-                if let Piece::Payload { slot, pinned, .. } = piece {
+                if let SendPiece::Payload { slot, pinned, .. } = piece {
                     payload_sent(slot, pinned);
                 }
             }

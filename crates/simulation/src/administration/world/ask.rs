@@ -15,7 +15,7 @@ use ebof_nvme::{ControllerId, Nsid, Sqe};
 use zerocopy::IntoBytes;
 
 use super::super::acts::Ask;
-use super::super::model::{Edit, Request};
+use super::super::model::{Edit, ModelRequest};
 use super::{Unsure, World};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
@@ -59,12 +59,12 @@ impl World {
     }
 
     /// The requests for one namespace, each with the host that sends it.
-    fn requests(&mut self, nsid: u32, ask: Ask, percent: u64) -> Vec<Request> {
+    fn requests(&mut self, nsid: u32, ask: Ask, percent: u64) -> Vec<ModelRequest> {
         let all = self.present.clone();
         let Some(namespace) = self.namespaces.get(&nsid) else {
             let Ask::Create { shared } = ask else { return Vec::new() };
             let by = self.one_of(&all, &all);
-            return by.map(|by| Request { by, nsid: 0, edit: Edit::Create { shared } }).into_iter().collect();
+            return by.map(|by| ModelRequest { by, nsid: 0, edit: Edit::Create { shared } }).into_iter().collect();
         };
         let reservation = &namespace.reservation;
         let known: BTreeSet<usize> = self.met.values().chain(self.cntlids.values()).copied().collect();
@@ -76,11 +76,11 @@ impl World {
         let held = reservation.held.map_or(ReservationType::WriteExclusive, |(kind, _)| kind);
         let (by, edit) = match ask {
             Ask::Register { persistence } => {
-                let request = |by| Request { by, nsid, edit: Edit::Register(persistence) };
+                let request = |by| ModelRequest { by, nsid, edit: Edit::Register(persistence) };
                 return self.part_of(&attached, percent).into_iter().map(request).collect();
             }
             Ask::Unregister => {
-                let request = |by| Request { by, nsid, edit: Edit::Unregister };
+                let request = |by| ModelRequest { by, nsid, edit: Edit::Unregister };
                 return self.part_of(&registrants, percent).into_iter().map(request).collect();
             }
             Ask::Create { .. } => return Vec::new(),
@@ -95,7 +95,7 @@ impl World {
         };
         // There is no command about no hosts.
         let is_empty = matches!(&edit, Edit::Attach(hosts) | Edit::Detach(hosts) if hosts.is_empty());
-        by.filter(|_| !is_empty).map(|by| Request { by, nsid, edit }).into_iter().collect()
+        by.filter(|_| !is_empty).map(|by| ModelRequest { by, nsid, edit }).into_iter().collect()
     }
 
     /// One of `hosts`, mostly one of `better`.
@@ -110,13 +110,13 @@ impl World {
     }
 
     /// Has a host send a request, and updates the model from the answer.
-    fn request(&mut self, request: &Request) -> Result<Answer, Failure> {
+    fn request(&mut self, request: &ModelRequest) -> Result<Answer, Failure> {
         if self.unsure.is_some() {
             // First it has to be known what became of the last one.
             self.compare()?;
             return Ok(Answer::None);
         }
-        let Request { by, nsid, edit } = request;
+        let ModelRequest { by, nsid, edit } = request;
         if !edit.is_of_namespaces() && !self.inform(*by)? {
             return Ok(Answer::None);
         }
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// The queue, the command and its data.
-    fn command(&self, request: &Request) -> (usize, Sqe, Vec<u8>) {
+    fn command(&self, request: &ModelRequest) -> (usize, Sqe, Vec<u8>) {
         let (nsid, own) = (Nsid(request.nsid), key(request.by));
         let list = |hosts: &BTreeSet<usize>| {
             let controllers: BTreeSet<ControllerId> =

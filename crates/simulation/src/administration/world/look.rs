@@ -232,7 +232,7 @@ impl Shown {
         namespaces.iter().find_map(|one| self.differs(one)).or_else(|| self.active.iter().find_map(other_list))
     }
 
-    fn differs(&self, (nsid, namespace): (&u32, &model::Namespace)) -> Option<String> {
+    fn differs(&self, (nsid, namespace): (&u32, &model::ModelNamespace)) -> Option<String> {
         let Some(shown) = self.namespaces.get(nsid) else { return Some(format!("namespace {nsid} is gone")) };
         let hosts: BTreeSet<usize> =
             self.present.values().copied().filter(|host| namespace.hosts.contains(host)).collect();

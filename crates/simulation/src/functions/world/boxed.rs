@@ -15,7 +15,7 @@ use crate::story::{Failure, fail};
 
 /// Something that the box asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum BoxChange {
     Create { nsid: u32 },
     Map { nsid: u32, function: Option<u16> },
     GiveTo { function: u16, port: Option<usize> },
@@ -27,7 +27,7 @@ pub(super) enum Change {
 
 /// It was asked for.
 pub(super) struct OpenChange {
-    pub(super) change: Change,
+    pub(super) change: BoxChange,
     /// `None`: it has to be asked for (again).
     answer: Option<Receiver<Result<Answer, Refusal>>>,
     /// Not before this moment.
@@ -48,11 +48,11 @@ impl World {
         }
         let change = match what {
             What::Map { nsid, function } if self.is_on_its_way(nsid, function) => return,
-            What::Map { nsid, function } => Change::Map { nsid, function },
-            What::GiveTo { function, port } => Change::GiveTo { function, port },
+            What::Map { nsid, function } => BoxChange::Map { nsid, function },
+            What::GiveTo { function, port } => BoxChange::GiveTo { function, port },
             What::Online { function, queues } => return self.bring_online(function, queues),
-            What::Offline { function } => Change::Offline { function },
-            What::Reset => Change::Reset,
+            What::Offline { function } => BoxChange::Offline { function },
+            What::Reset => BoxChange::Reset,
             _ => return,
         };
         self.changes.push_back(change);
@@ -67,9 +67,9 @@ impl World {
 
     pub(super) fn bring_online(&mut self, function: u16, count: u16) {
         if !self.functions[&function].is_online {
-            let assign = |resource| Change::Assign { function, resource, count };
+            let assign = |resource| BoxChange::Assign { function, resource, count };
             self.changes.extend([ResourceType::Queues, ResourceType::Interrupts].map(assign));
-            self.changes.push_back(Change::Online { function });
+            self.changes.push_back(BoxChange::Online { function });
         }
     }
 
@@ -120,19 +120,19 @@ impl World {
     }
 
     /// From now on nobody knows, until it is answered.
-    fn begin(&mut self, change: Change) {
+    fn begin(&mut self, change: BoxChange) {
         match change {
-            Change::Create { .. } => {}
-            Change::Map { nsid, .. } => {
+            BoxChange::Create { .. } => {}
+            BoxChange::Map { nsid, .. } => {
                 if let Some(space) = self.spaces.get_mut(&nsid) {
                     space.is_moving = true;
                 }
             }
-            Change::GiveTo { function, .. }
-            | Change::Assign { function, .. }
-            | Change::Online { function }
-            | Change::Offline { function } => self.function(function).is_changing = true,
-            Change::Reset => self.functions.values_mut().for_each(|function| function.is_changing = true),
+            BoxChange::GiveTo { function, .. }
+            | BoxChange::Assign { function, .. }
+            | BoxChange::Online { function }
+            | BoxChange::Offline { function } => self.function(function).is_changing = true,
+            BoxChange::Reset => self.functions.values_mut().for_each(|function| function.is_changing = true),
         }
     }
 
@@ -140,17 +140,17 @@ impl World {
         self.functions.entry(id).or_default()
     }
 
-    fn done(&mut self, change: Change) -> Result<(), Failure> {
+    fn done(&mut self, change: BoxChange) -> Result<(), Failure> {
         let now = self.rig.now();
         match change {
-            Change::Create { nsid } => {
+            BoxChange::Create { nsid } => {
                 let blocks = Blocks::new(u16::try_from(nsid).unwrap_or(u16::MAX), BLOCK_BYTES as usize, false);
                 let reservation = Reservation::Free { since: now };
                 let space = Space { blocks, owner: None, since: now, is_moving: false, reservation };
                 self.spaces.insert(nsid, space);
                 Ok(())
             }
-            Change::Map { nsid, function } => {
+            BoxChange::Map { nsid, function } => {
                 if let Some(space) = self.spaces.get_mut(&nsid) {
                     (space.owner, space.since, space.is_moving) = (function, now, false);
                 }
@@ -158,15 +158,15 @@ impl World {
                 let why = format!("namespace {nsid} has gone to {function:?}");
                 self.bar(&why, |flight, _| flight.nsid == nsid && Some(function_of(flight.host)) != function)
             }
-            Change::GiveTo { function, port } => {
+            BoxChange::GiveTo { function, port } => {
                 let one = self.function(function);
                 (one.port, one.since, one.is_changing) = (port, now, false);
                 self.rig.count("moved functions");
                 let why = format!("function {function} has gone to {port:?}");
                 self.bar(&why, |flight, _| function_of(flight.host) == function && Some(flight.port) != port)
             }
-            Change::Assign { function, resource, count } => self.assigned(function, resource, count),
-            Change::Online { function } => {
+            BoxChange::Assign { function, resource, count } => self.assigned(function, resource, count),
+            BoxChange::Online { function } => {
                 let one = self.function(function);
                 (one.is_online, one.since, one.is_changing) = (true, now, false);
                 let (queues, interrupts) = (one.queues, one.interrupts);
@@ -175,11 +175,11 @@ impl World {
                 }
                 Ok(())
             }
-            Change::Offline { function } => {
+            BoxChange::Offline { function } => {
                 self.taken_offline(function);
                 self.bar(&format!("function {function} is offline"), |flight, _| function_of(flight.host) == function)
             }
-            Change::Reset => {
+            BoxChange::Reset => {
                 (1..=FUNCTIONS).for_each(|function| self.taken_offline(function));
                 self.bar("all functions are offline", |_, _| true)
             }
@@ -215,7 +215,7 @@ impl World {
         others.sum::<u32>() + u32::from(count) <= TOTAL && count <= Resources::RESOURCES_MAX
     }
 
-    fn refused(&mut self, change: Change, status: Status) -> Result<(), Failure> {
+    fn refused(&mut self, change: BoxChange, status: Status) -> Result<(), Failure> {
         self.rig.note(|| format!("the box is refused {change:?}: {status}"));
         // A device that is slow beyond all deadlines; or the target is about to end.
         if status.is(Status::COMMAND_INTERRUPTED) || status.is(Status::INTERNAL_ERROR) {
@@ -226,7 +226,7 @@ impl World {
             }
             return Ok(());
         }
-        if let Change::Assign { function, resource, count } = change
+        if let BoxChange::Assign { function, resource, count } = change
             && status.is(Status::INVALID_RESOURCE_ID)
             && !self.fits(function, resource, count)
         {
@@ -242,32 +242,32 @@ impl World {
     }
 }
 
-fn request(change: Change, port_name: impl Fn(usize) -> Option<String>) -> Option<Request> {
+fn request(change: BoxChange, port_name: impl Fn(usize) -> Option<String>) -> Option<Request> {
     let virtualize = |function, resource, action, count| {
         let cntlid = FunctionId(function).controller();
         Request::Virtualize(VirtualizationManagement { cntlid, resource, action, count })
     };
     let queues = ResourceType::Queues;
     Some(match change {
-        Change::Create { .. } => Request::Create(NewNamespace {
+        BoxChange::Create { .. } => Request::Create(NewNamespace {
             blocks: COUNT,
             capacity_blocks: COUNT,
             format: 1,
             ..NewNamespace::default()
         }),
-        Change::Map { nsid, function } => Request::Map(Nsid(nsid), function.map(FunctionId)),
-        Change::GiveTo { function, port } => {
+        BoxChange::Map { nsid, function } => Request::Map(Nsid(nsid), function.map(FunctionId)),
+        BoxChange::GiveTo { function, port } => {
             let name = match port {
                 Some(port) => Some(port_name(port)?),
                 None => None,
             };
             Request::GiveTo(FunctionId(function), name)
         }
-        Change::Assign { function, resource, count } => {
+        BoxChange::Assign { function, resource, count } => {
             virtualize(function, resource, VirtualizationAction::Assign, count)
         }
-        Change::Online { function } => virtualize(function, queues, VirtualizationAction::Online, 0),
-        Change::Offline { function } => virtualize(function, queues, VirtualizationAction::Offline, 0),
-        Change::Reset => Request::ResetPrimary,
+        BoxChange::Online { function } => virtualize(function, queues, VirtualizationAction::Online, 0),
+        BoxChange::Offline { function } => virtualize(function, queues, VirtualizationAction::Offline, 0),
+        BoxChange::Reset => Request::ResetPrimary,
     })
 }
