@@ -221,7 +221,13 @@ impl ConfigStore for Generations {
     }
 
     /// What is stored already is not a new generation.
-    fn replace(&self, seen: Option<&Revision>, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), ConfigStoreError> {
+    fn replace(
+        &self,
+        seen: Option<&Revision>,
+        config: &Config,
+        plan: &Plan,
+        cause: &Cause,
+    ) -> Result<(), ConfigStoreError> {
         let revision = Revision::of(config);
         let mut list = self.list();
         let stored = list.current().map(|current| &current.revision);

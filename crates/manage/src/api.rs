@@ -35,7 +35,7 @@ pub use history::{
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
-pub use store::{ConfigStore, FileChange, Outdated, ConfigStoreError};
+pub use store::{ConfigStore, ConfigStoreError, FileChange, Outdated};
 
 /// The version of the JSON shape of [`Status`] and [`Refusal`].
 pub const STATUS_SCHEMA: u32 = 1;

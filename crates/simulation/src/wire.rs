@@ -168,7 +168,7 @@ impl Wire {
                 loop {
                     match end.poll() {
                         Ok(Some(completion)) => {
-                            ended.push(CompletedCommand { cqe: completion.cqe, data: completion.data })
+                            ended.push(CompletedCommand { cqe: completion.cqe, data: completion.data });
                         }
                         Ok(None) => return Ok(ended),
                         Err(_) if !ended.is_empty() => return Ok(ended),

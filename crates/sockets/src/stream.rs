@@ -167,8 +167,8 @@ impl Stream {
     }
 
     /// As [`Stream::send`], without a copy: what is sent is read until the kernel has notified
-    /// whoever sent it. [`ebof_pinned::enable`] was called for the socket. `None`: there is no leave
-    /// for that ([`Stream::wire`]), or the kernel has no room to remember the pages.
+    /// whoever sent it. [`ebof_pinned::enable`] was called for the socket. `None`: there is no
+    /// leave for that ([`Stream::wire`]), or the kernel has no room to remember the pages.
     ///
     /// # Errors
     /// There is no room, or the connection is broken.

@@ -25,7 +25,13 @@ pub trait ConfigStore: Send + Sync {
     /// # Errors
     /// It is not stored (another one is, which [`Outdated`] tells, or it cannot be), or that is not
     /// known: then the change is taken back.
-    fn replace(&self, seen: Option<&Revision>, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), ConfigStoreError>;
+    fn replace(
+        &self,
+        seen: Option<&Revision>,
+        config: &Config,
+        plan: &Plan,
+        cause: &Cause,
+    ) -> Result<(), ConfigStoreError>;
 
     /// Notes changes of files that are about to be made for a configuration that is not stored yet,
     /// so that the next start finishes or takes back what it finds of them.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Device, FileId};
 use ebof_clock::Clock;
-use ebof_manage::api::{ApplyError, Cause, ConfigStore, Revision, ConfigStoreError};
+use ebof_manage::api::{ApplyError, Cause, ConfigStore, ConfigStoreError, Revision};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
 use ebof_manage::plan::{Change, Effect};
 use ebof_manage::{Config, Drive, Plan};

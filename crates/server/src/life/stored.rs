@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ebof_manage::api::{Cause, ConfigStore, Revision, ConfigStoreError};
+use ebof_manage::api::{Cause, ConfigStore, ConfigStoreError, Revision};
 use ebof_manage::{Config, Plan};
 
 /// A store, and what of it this target has seen.

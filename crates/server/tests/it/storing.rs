@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use ebof_manage::api::{ApplyError, Cause, ConfigStore, FileChange, Revision, StoreError, Target as _};
+use ebof_manage::api::{ApplyError, Cause, ConfigStore, ConfigStoreError, FileChange, Revision, Target as _};
 use ebof_manage::{Config, Plan};
 
 use crate::reload_rig::{block, connect, image, namespace, start, text};
@@ -17,7 +17,7 @@ enum Asked {
 }
 
 /// How a store answers.
-type Answer = fn() -> Result<(), StoreError>;
+type Answer = fn() -> Result<(), ConfigStoreError>;
 
 struct Watching {
     file: PathBuf,
@@ -50,7 +50,7 @@ impl ConfigStore for Watching {
         config: &Config,
         _plan: &Plan,
         _cause: &Cause,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ConfigStoreError> {
         self.asked(Asked::Replace(self.size()));
         let answer = self.answers.lock().unwrap().1;
         let mut revision = self.revision.lock().unwrap();
@@ -60,7 +60,7 @@ impl ConfigStore for Watching {
         Ok(())
     }
 
-    fn intend(&self, changes: &[FileChange]) -> Result<(), StoreError> {
+    fn intend(&self, changes: &[FileChange]) -> Result<(), ConfigStoreError> {
         self.asked(Asked::Intend(changes.to_vec(), self.size()));
         let answer = self.answers.lock().unwrap().0;
         answer()
@@ -79,16 +79,16 @@ impl ConfigStore for Watching {
     }
 }
 
-fn stored() -> Result<(), StoreError> {
+fn stored() -> Result<(), ConfigStoreError> {
     Ok(())
 }
 
-fn full() -> Result<(), StoreError> {
-    Err(StoreError::NotStored("no space left".into()))
+fn full() -> Result<(), ConfigStoreError> {
+    Err(ConfigStoreError::NotStored("no space left".into()))
 }
 
-fn unknown() -> Result<(), StoreError> {
-    Err(StoreError::Unknown("the medium failed".into()))
+fn unknown() -> Result<(), ConfigStoreError> {
+    Err(ConfigStoreError::Unknown("the medium failed".into()))
 }
 
 /// What is to change of a file is noted before it changes, and forgotten when the configuration is

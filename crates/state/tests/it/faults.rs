@@ -289,7 +289,7 @@ fn records_and_files_of_users_are_stored_not_stored_or_unknown() {
                 let what = format!("call {at} fails ({fault:?}): {known:?}");
                 match known {
                     Known::Stored => {
-                        assert_eq!((&*found, calls.durable("file").unwrap()), (&b"new"[..], b"new".to_vec()), "{what}")
+                        assert_eq!((&*found, calls.durable("file").unwrap()), (&b"new"[..], b"new".to_vec()), "{what}");
                     }
                     Known::NotStored => {
                         assert_eq!((&*found, calls.durable("file").unwrap()), (&b"old"[..], b"old".to_vec()), "{what}");

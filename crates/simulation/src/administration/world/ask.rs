@@ -123,7 +123,7 @@ impl World {
         let verdict = self.limits.verdict(&self.namespaces, request);
         let namespace = request.done(&self.namespaces);
         let (queue, sqe, data) = self.command(request);
-        if queue > 0 && !self.look_at(*by, *nsid)? {
+        if queue > 0 && !self.inspect(*by, *nsid)? {
             return Ok(Answer::None);
         }
         self.unsure = Some(Unsure { nsid: *nsid, namespace: namespace.clone() });
