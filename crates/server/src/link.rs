@@ -171,9 +171,10 @@ impl Link {
         self.transport.ask(|transport| transport.notifier())
     }
 
-    /// Whether the other end rings a bell, once, when it has sent something.
-    pub(crate) fn rings_bell(&self) -> bool {
-        matches!(self.notifier(), Notifier::Bell)
+    /// Whether the bell, of either kind, has rung once for what has come: who did not look then is
+    /// not told again.
+    pub(crate) fn is_told_once(&self) -> bool {
+        matches!(self.notifier(), Notifier::Bell | Notifier::ArmedBell)
     }
 
     /// Whether it is to be looked at in every turn, until [`Link::arm`] has been successful.

@@ -67,7 +67,7 @@ impl Connection {
                 break;
             }
         }
-        self.is_unread = !self.link.has_share() && self.link.rings_bell();
+        self.is_unread = !self.link.has_share() && self.link.is_told_once();
         Ok(taken)
     }
 
@@ -82,7 +82,7 @@ impl Connection {
                 bytes.put_unparsed(kept, left);
             }
             // A bell that rang meanwhile was ignored.
-            self.is_unread = self.link.rings_bell();
+            self.is_unread = self.link.is_told_once();
         }
         if self.is_unread {
             self.on_readable(context)?;

@@ -13,6 +13,7 @@ use ebof_rdma::private_data::RejectStatus;
 use ebof_server::{Settings, SteppedTarget, Target};
 use ebof_verbs::simulated::Side;
 use ebof_verbs::{DeviceAttributes, Event, simulated};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use zerocopy::IntoBytes;
 
 use crate::config::one_subsystem;
@@ -444,6 +445,25 @@ fn a_stepped_target_listens_again_when_its_device_is_back() {
 
 #[test]
 fn no_more_payload_is_registered_than_buffers_may_be() {
+    exhaust_buffers();
+}
+
+/// Whoever rings rings once: what comes while a queue is not read, for want of buffers or of its
+/// share of the turn, is found when it is read again. With one processor for both ends the target
+/// often sleeps in between.
+#[test]
+fn queues_without_buffers_lose_no_command_on_one_processor() {
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    // This thread, and those that it starts.
+    sched_setaffinity(None, &one).unwrap();
+    for _ in 0..10 {
+        exhaust_buffers();
+    }
+}
+
+/// Three queues ask for more than there are buffers, several times.
+fn exhaust_buffers() {
     let network = simulated::Network::new();
     let most: u64 = 8 << 20;
     let limits = Settings { threads: Some(1), reactor_buffer_bytes: 8 << 20, ..settings(&network) };
