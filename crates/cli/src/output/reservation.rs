@@ -20,7 +20,7 @@ pub(crate) struct ReportView {
 }
 
 static STATUS: FieldTable<ReservationStatus> = table! { LineFormat::wide(10), ReservationStatus:
-    r#gen, rtype.beside(kind), regstrnt, ptpls,
+    r#gen as "gen", rtype.beside(kind), regstrnt, ptpls,
 };
 
 fn kind(status: &ReservationStatus) -> Option<String> {
