@@ -86,6 +86,7 @@ impl QueueCounters {
 
     /// Counts a command that arrived and was completed in the same turn. Its latency is that of the
     /// turn up to the point where completions are sent, which is looked at once for all of them.
+    #[inline(always)]
     pub(crate) fn count_untimed(
         &mut self,
         kind: Kind,

@@ -124,6 +124,7 @@ impl Immediate<'_> {
         link.respond(&cqe, context);
     }
 
+    #[inline(always)]
     fn count(&mut self, kind: Kind, bytes: u32, failed: bool, origin: Origin, context: &ReactorContext<'_>) {
         self.counters.count_untimed(kind, bytes, failed, origin.nsid, self.queue, context.shared);
     }

@@ -311,7 +311,7 @@ impl Transport for Rdma {
         self.fetched.is_empty() && !self.has_progress && !self.received.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, _input: &mut &[u8], draining: bool) -> Result<Option<Event>, End> {
         if let Some(Fetched { slot, buffer, is_intact }) = self.fetched.pop_front() {
             return Ok(Some(Event::Fetched { slot, buffer, is_intact }));

@@ -200,7 +200,7 @@ impl Transport for Tcp {
         between_pdus && !input.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, input: &mut &[u8], draining: bool) -> Result<Option<Event>, End> {
         let mut answered = false;
         // Not unwrapped before: a command is copied once on the way.
@@ -440,7 +440,7 @@ impl Capsules for Tcp {
 }
 
 impl Lender for Tcp {
-    #[inline]
+    #[inline(always)]
     fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
         let (offset, length) = range;
         let success = self.core.success_allowed(cqe);
