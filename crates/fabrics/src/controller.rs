@@ -81,6 +81,13 @@ impl Controller {
         }
     }
 
+    /// The host, which has seen nothing of the subsystem so far, is shown it as `shown`.
+    pub(crate) fn begin_with(&mut self, shown: Arc<Subsystem>) {
+        if let Kind::Io(current) = &mut self.kind {
+            *current = shown;
+        }
+    }
+
     /// The subsystem is now as `next`.
     pub(crate) fn replace_subsystem(&mut self, next: Arc<Subsystem>) {
         let Kind::Io(current) = &mut self.kind else { return };

@@ -8,6 +8,7 @@
 
 mod answer;
 mod fused;
+pub(crate) mod gate;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -59,6 +60,8 @@ pub(crate) struct Live {
 
 #[derive(Debug)]
 pub(crate) enum Role {
+    /// Connect has succeeded, and the gate is shut: what the queue is once it opens.
+    Gated(Box<Role>),
     Admin(Box<Controller>),
     Io(Arc<Subsystem>),
 }
@@ -148,6 +151,7 @@ impl Queue {
             None => connect::submit(sqe),
             Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
             Some(Live { role: Role::Admin(controller), .. }) => admin::submit(controller, sqe),
+            Some(Live { role: Role::Gated(behind), .. }) => gate::submit(behind, sqe),
         })
     }
 
@@ -214,7 +218,8 @@ impl Queue {
     pub fn resume(&mut self, executing: Executing, data: &[u8], now_ms: u64) -> Step {
         self.touch(now_ms);
         let outcome = match &mut self.live {
-            None => Err(Fault::new(Status::INTERNAL_ERROR)),
+            // Nothing that passes the gate has parameter data.
+            None | Some(Live { role: Role::Gated(_), .. }) => Err(Fault::new(Status::INTERNAL_ERROR)),
             Some(Live { role: Role::Io(subsystem), association, .. }) => {
                 io::resume(association, subsystem, &executing, data)
             }
@@ -301,6 +306,7 @@ impl Queue {
             (Notice::Close(_), _) => self.closing = true,
             (Notice::Subsystem(next), Some(Role::Io(subsystem))) => *subsystem = next,
             (Notice::Subsystem(next), Some(Role::Admin(controller))) => controller.replace_subsystem(next),
+            (Notice::Subsystem(next), Some(Role::Gated(behind))) => gate::show(behind, next),
             (Notice::Event(event), Some(Role::Admin(controller))) => {
                 controller.events.raise(event, controller.features.events);
             }
@@ -366,6 +372,13 @@ impl Queue {
         self.live.is_some()
     }
 
+    /// Whether Connect has succeeded and the gate behind it is open: whether the host is who it
+    /// says, as far as its subsystem demands a proof.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| !matches!(live.role, Role::Gated(_)))
+    }
+
     /// Whether the association has ended, or the host disconnected the queue: close the connection.
     #[must_use]
     pub fn is_closing(&self) -> bool {
@@ -381,7 +394,7 @@ impl Queue {
     /// Whether it is an Admin Queue.
     #[must_use]
     pub fn is_admin(&self) -> bool {
-        matches!(self.live, Some(Live { role: Role::Admin(_), .. }))
+        self.live.as_ref().is_some_and(|live| live.id.is_admin())
     }
 
     /// The association, with names for labels; `None` before Connect.
@@ -440,7 +453,7 @@ impl Queue {
         Step::Complete(self.succeed(executing, result))
     }
 
-    /// The queue takes commands of a controller from now on.
+    /// The queue is a controller's from now on, behind its gate.
     pub(crate) fn go_live(&mut self, live: Live) {
         let entries = usize::from(live.submission_queue.entries);
         // An entry of a queue in memory is free as soon as the link has its command: what bounds
@@ -453,6 +466,15 @@ impl Queue {
         };
         self.outstanding.set_max(entries + held);
         self.live = Some(live);
+    }
+
+    /// The gate opens: the queue executes commands from now on, and an Admin Queue's controller is
+    /// shown its subsystem as `shown`.
+    pub(crate) fn open(&mut self, shown: Option<Arc<Subsystem>>) {
+        self.live = self.live.take().map(gate::opened);
+        if let (Some(shown), Some(controller)) = (shown, self.controller_mut()) {
+            controller.begin_with(shown);
+        }
     }
 
     /// What the registry or the command's data made of a ticket.

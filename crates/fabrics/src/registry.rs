@@ -125,6 +125,9 @@ struct Key(u64);
 #[derive(Debug)]
 struct Entry {
     association: Arc<Association>,
+    /// The gate of its Admin Queue is open: what its host does, or leaves behind, counts for
+    /// others.
+    is_open: bool,
     peer: String,
     local: String,
     connected_ms: u64,
@@ -492,7 +495,7 @@ impl Entry {
 
     /// If its host knows of all changes of objects, that is remembered beyond the controller.
     fn note_holder(&self, holders: &mut Holders, objects: &Objects) {
-        if self.replaced.is_known() && !self.association.discovery {
+        if self.is_open && self.replaced.is_known() && !self.association.discovery {
             holders.put(Holder::of(&self.association), objects.changes_count());
         }
     }

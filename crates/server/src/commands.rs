@@ -286,9 +286,9 @@ impl Commands {
         let origin = command.origin();
         let executing = command.executing;
         let step = if matches!(command.task, Task::Connect) {
-            let Decided { step, is_connected } =
+            let Decided { step, is_open } =
                 connect::decide(&mut self.queue, self.handle, (executing, data), link, context);
-            if is_connected {
+            if is_open {
                 self.on_connected(link, context);
             }
             step

@@ -26,7 +26,7 @@ use crate::executing::Executing;
 use crate::function::Function;
 use crate::memory;
 use crate::model::{Limits, Port, PortId, Subsystem};
-use crate::queue::{Live, Queue, Role};
+use crate::queue::{Live, Queue, Role, gate};
 use crate::step::Step;
 use crate::task::Task;
 
@@ -50,6 +50,23 @@ impl Registry {
     /// Decides a [`Task::Connect`]; `data` is the host's Connect data. After a refusal another
     /// Connect may follow on the queue.
     pub fn connect(
+        &mut self,
+        queue: &mut Queue,
+        executing: Executing,
+        data: &[u8],
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> (Step, Option<Refusal>) {
+        let (step, refusal) = self.admit(queue, executing, data, arrival, now_ms);
+        // No subsystem demands a proof: every gate opens at once.
+        if queue.is_connected() {
+            self.open(queue, now_ms);
+        }
+        (step, refusal)
+    }
+
+    /// The same as far as the gate, which stays shut.
+    fn admit(
         &mut self,
         queue: &mut Queue,
         executing: Executing,
@@ -108,6 +125,7 @@ impl Registry {
         match granted {
             Ok(live) => {
                 queue.go_live(live);
+                self.open(queue, now_ms);
                 Ok(())
             }
             Err(reason) => {
@@ -116,6 +134,33 @@ impl Registry {
                 Err(Refusal { reason, status: reason.fault().status, queue: attachment.queue, host, subsystem })
             }
         }
+    }
+
+    /// Opens the gate of a queue that Connect has succeeded on. Only now has its host an effect on
+    /// others.
+    fn open(&mut self, queue: &mut Queue, now_ms: u64) {
+        let key = queue.live().and_then(|live| self.handles.get(&live.handle)).copied();
+        let shown = key.filter(|_| queue.is_admin()).and_then(|key| self.come(key, now_ms));
+        queue.open(shown);
+    }
+
+    /// The host of a controller is there from now on. Returns its subsystem as the controller is
+    /// shown it, unless it is for discovery: of what its host may hold, other objects may be behind
+    /// the NSIDs now.
+    fn come(&mut self, key: Key, now_ms: u64) -> Option<Arc<Subsystem>> {
+        let entry = self.entries.get_mut(&key)?;
+        entry.is_open = true;
+        let association = &entry.association;
+        let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
+        let shown = subsystem.shown_to(&association.host, association.host_id());
+        let holder = Holder::of(association);
+        let count = self.objects.changes_count();
+        let knows = self.holders.come(holder, association.is_memory_based(), count, now_ms);
+        let missed = |nsid| self.objects.last_change(&shown.nqn, nsid) > knows;
+        entry.replaced = Replaced::of(self.objects.of(&shown.nqn), &shown, missed);
+        entry.note_holder(&mut self.holders, &self.objects);
+        let (admin, _) = entry.replaced.views(shown);
+        Some(admin)
     }
 
     fn admit_controller(
@@ -149,7 +194,6 @@ impl Registry {
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
-        let (kind, replaced) = self.as_shown(kind, request, &port, now_ms);
         self.check_share(&request.host, 1)?;
         let cntlid = match secondary_controller(&kind, &port) {
             Some((drive, cntlid)) => (!self.cntlids_in_use(&drive).contains(&cntlid)).then_some(cntlid),
@@ -168,6 +212,7 @@ impl Registry {
         let attached = attached(request, arrival, entries, &counters);
         let mut entry = Entry {
             association: Arc::clone(&association),
+            is_open: false,
             peer: arrival.peer.clone(),
             local: arrival.local.clone(),
             connected_ms: now_ms,
@@ -175,7 +220,7 @@ impl Registry {
             command_of_gone_ms: 0,
             keep_alive: None,
             enable_by_ms: Some(now_ms.saturating_add(self.limits.enable_timeout_ms.into())),
-            replaced,
+            replaced: Replaced::default(),
         };
         entry.set_keep_alive(self.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
         let key = Key(self.next_key);
@@ -185,23 +230,6 @@ impl Registry {
         self.handles.insert(arrival.handle, key);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
         Ok(granted(request, arrival, entries, association, counters, now_ms, role))
-    }
-
-    /// What a new controller is for, as its Admin Queue is shown it: of what its host may hold,
-    /// other objects may be behind the NSIDs now.
-    fn as_shown(&mut self, kind: Kind, request: &ConnectRequest, port: &Port, now_ms: u64) -> (Kind, Replaced) {
-        let Kind::Io(shown) = kind else { return (kind, Replaced::default()) };
-        let is_memory_based = port.is_memory_based();
-        let holder = Holder::coming(request, &shown.nqn, port.id, is_memory_based);
-        let count = self.objects.changes_count();
-        let knows = self.holders.come(holder.clone(), is_memory_based, count, now_ms);
-        let missed = |nsid| self.objects.last_change(&shown.nqn, nsid) > knows;
-        let replaced = Replaced::of(self.objects.of(&shown.nqn), &shown, missed);
-        if replaced.is_known() {
-            self.holders.put(holder, count);
-        }
-        let (admin, _) = replaced.views(shown);
-        (Kind::Io(admin), replaced)
     }
 
     fn admit_or_defer(
@@ -316,7 +344,7 @@ impl Registry {
     /// Whether the host may have one more queue, and `controllers` more controllers. Those in other
     /// subsystems count, too, and those that are ending.
     fn check_share(&self, host: &Nqn, controllers: u32) -> Result<(), RefusalReason> {
-        let of_host = self.entries.values().filter(|entry| entry.association.host == *host);
+        let of_host = self.entries.values().filter(|entry| entry.is_open && entry.association.host == *host);
         let count = |(had, queues): (usize, usize), entry: &Entry| (had + 1, queues + entry.queues.len());
         let (had, queues) = of_host.fold((0, 0), count);
         let fits = |count: usize, most: u32| u32::try_from(count).is_ok_and(|count| count < most);
@@ -327,7 +355,8 @@ impl Registry {
     /// A host identifier belongs to one host, and so to one host NQN; cloned machines often share
     /// it.
     fn check_host_id(&self, request: &ConnectRequest, drive: &Nqn) -> Result<(), RefusalReason> {
-        let conflict = self.entries.values().map(|entry| &entry.association).any(|other| {
+        let open = self.entries.values().filter(|entry| entry.is_open);
+        let conflict = open.map(|entry| &entry.association).any(|other| {
             !other.discovery
                 && !other.is_closing()
                 && other.drive == *drive
@@ -464,7 +493,7 @@ fn granted(
         last_command_ms: now_ms,
         tolerated,
         submission_queue,
-        role,
+        role: gate::shut(role),
     }
 }
 
@@ -481,3 +510,6 @@ fn refuse(
     let refusal = Refusal { reason, status: fault.status, queue: id, host, subsystem };
     (queue.conclude(executing, Err(fault)), Some(refusal))
 }
+
+#[cfg(test)]
+mod tests;

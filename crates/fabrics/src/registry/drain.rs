@@ -75,9 +75,9 @@ pub(super) struct Draining {
 }
 
 impl Entry {
-    /// Whether the queue is only waited for.
+    /// Whether the queue is only waited for. Behind a gate that was never open nothing can be.
     fn drains(&self, queue: &Attached) -> bool {
-        queue.detached || self.association.is_closing()
+        self.is_open && (queue.detached || self.association.is_closing())
     }
 
     /// Whether the host has been silent for so long that its connection may be lost.
@@ -118,7 +118,10 @@ impl Registry {
     fn others(&self, key: Key, now_ms: u64) -> Vec<Handle> {
         let Some(own) = self.entries.get(&key) else { return Vec::new() };
         let others = self.entries.iter().filter(|(other, entry)| {
-            **other != key && !entry.association.is_closing() && same_host(&own.association, &entry.association)
+            **other != key
+                && entry.is_open
+                && !entry.association.is_closing()
+                && same_host(&own.association, &entry.association)
         });
         let queues = others.flat_map(|(_, entry)| {
             let is_silent = entry.is_silent(now_ms);
@@ -148,7 +151,10 @@ impl Registry {
     pub(super) fn drains_too_much(&self, subsystem: &Nqn, host: &Nqn) -> bool {
         let draining = self.entries.values().filter(|entry| {
             let association = &entry.association;
-            association.is_closing() && association.subsystem == *subsystem && association.host == *host
+            entry.is_open
+                && association.is_closing()
+                && association.subsystem == *subsystem
+                && association.host == *host
         });
         draining.count() >= DRAINING_MAX
     }
@@ -215,7 +221,7 @@ impl Registry {
     /// Updates the times of queues that drain, and records those that have been draining for
     /// [`SLOW_DRAIN_MS`].
     pub(super) fn watch_drains(&mut self, now_ms: u64) {
-        for entry in self.entries.values_mut() {
+        for entry in self.entries.values_mut().filter(|entry| entry.is_open) {
             let closing = entry.association.is_closing();
             for queue in entry.queues.iter_mut().filter(|queue| queue.detached || closing) {
                 let since_ms = *queue.draining.since_ms.get_or_insert(now_ms);

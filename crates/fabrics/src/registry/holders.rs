@@ -6,7 +6,6 @@ use alloc::collections::BTreeMap;
 use ebof_nvme::{HostId, Nqn};
 
 use crate::association::Association;
-use crate::connect::ConnectRequest;
 use crate::model::PortId;
 
 /// A host at a subsystem, by one of the target's ports: a host with several paths finds out by each
@@ -25,11 +24,6 @@ impl Holder {
         let id = if association.is_memory_based() { HostId::default() } else { association.host_id() };
         let Association { host, subsystem, port, .. } = association;
         Self { port: port.id, subsystem: subsystem.clone(), host: host.clone(), id }
-    }
-
-    pub(super) fn coming(request: &ConnectRequest, subsystem: &Nqn, port: PortId, is_memory_based: bool) -> Self {
-        let id = if is_memory_based { HostId::default() } else { request.host_id };
-        Self { port, subsystem: subsystem.clone(), host: request.host.clone(), id }
     }
 }
 

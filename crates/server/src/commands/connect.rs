@@ -11,8 +11,8 @@ use crate::shared::reactor_context::ReactorContext;
 /// What the registry has decided about Connect.
 pub(crate) struct Decided {
     pub(crate) step: Step,
-    /// The connection is a queue now.
-    pub(crate) is_connected: bool,
+    /// The connection is a queue now, which executes commands.
+    pub(crate) is_open: bool,
 }
 
 /// Has the registry decide about Connect, whose data have come.
@@ -32,7 +32,7 @@ pub(crate) fn decide(
     } else if is_deferred {
         tracing::debug!(peer = %peer.address, "Connect waits for the host's earlier queues");
     }
-    Decided { step, is_connected: refusal.is_none() && !is_deferred }
+    Decided { step, is_open: queue.is_open() }
 }
 
 /// Has the registry decide about a host that is attached directly, without a Connect.

@@ -1,0 +1,50 @@
+//! The gate between Connect and everything else (NVMe over Fabrics, Connect Response, AUTHREQ):
+//! until its host has proven who it is, a queue executes no command that means anything, and the
+//! host has no effect on others.
+//!
+//! Which proofs a subsystem demands is not decided here, nor what opening means for other hosts
+//! (`registry`).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use ebof_nvme::opcode::fabrics;
+use ebof_nvme::{Sqe, Status};
+
+use super::{Live, Role};
+use crate::admin;
+use crate::model::Subsystem;
+use crate::outcome::{Fault, Outcome};
+
+/// A role behind a gate that is shut.
+pub(crate) fn shut(behind: Role) -> Role {
+    Role::Gated(Box::new(behind))
+}
+
+/// Takes a command at a gate that is shut. As at Linux' target, a host may look at its controller's
+/// properties.
+pub(super) fn submit(behind: &mut Role, sqe: &Sqe) -> Outcome {
+    match behind {
+        Role::Admin(controller) if sqe.fctype() == Some(fabrics::PROPERTY_GET) => admin::submit(controller, sqe),
+        _ => Err(Fault::new(Status::AUTHENTICATION_REQUIRED)),
+    }
+}
+
+/// The subsystem has changed. The host has seen nothing of it so far, so that there is nothing to
+/// tell it.
+pub(super) fn show(behind: &mut Role, next: Arc<Subsystem>) {
+    match behind {
+        Role::Admin(controller) => controller.begin_with(next),
+        Role::Io(subsystem) => *subsystem = next,
+        Role::Gated(_) => unreachable!("there is one gate: `shut` is called once for a queue"),
+    }
+}
+
+/// What becomes of a queue whose gate opens. It may be open.
+pub(super) fn opened(live: Live) -> Live {
+    let role = match live.role {
+        Role::Gated(behind) => *behind,
+        open => open,
+    };
+    Live { role, ..live }
+}
