@@ -2,10 +2,11 @@
 # deb.sh: makes Debian packages of what has been built: ebof_VERSION_ARCH.deb and, with the debug
 # symbols, ebof-dbgsym_VERSION_ARCH.deb.
 #
-# deb.sh [-o DIRECTORY] [-v VERSION] [-b RELEASE-DIRECTORY]
+# deb.sh [-o DIRECTORY] [-v VERSION] [-b PROGRAMS] [-z LEVEL]
 #   -o  where the packages are put (default: deb in the target directory)
 #   -v  the version (default: that of Cargo.toml)
 #   -b  where ebof and libebof_fio.so are (default: release in the target directory)
+#   -z  how hard xz tries, 0 to 9 (default: 6)
 #   CARGO_TARGET_DIR   as for cargo
 #   SOURCE_DATE_EPOCH  the time of all files (default: that of the last commit)
 #
@@ -21,11 +22,13 @@ die() { printf 'deb: %s\n' "$*" >&2; exit 1; }
 
 target=${CARGO_TARGET_DIR:-target}
 out=$target/deb release=$target/release version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-while getopts o:v:b: option; do
+level=6
+while getopts o:v:b:z: option; do
   case $option in
     o) out=$OPTARG ;;
     v) version=$OPTARG ;;
     b) release=$OPTARG ;;
+    z) level=$OPTARG ;;
     *) sed -n '2,/^set/{/^#/p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
@@ -191,6 +194,6 @@ install -m 644 packaging/deb/conffiles "$root/DEBIAN/conffiles"
 install -m 755 packaging/deb/{postinst,prerm,postrm} "$root/DEBIAN/"
 control "$symbols" packaging/deb/control-dbgsym
 mkdir -p "$out"
-package "$root" 6
+package "$root" "$level"
 # Its sections are compressed already.
 package "$symbols" 0

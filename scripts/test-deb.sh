@@ -1,19 +1,21 @@
 #!/bin/bash
-# test-deb.sh DIRECTORY: makes the Debian packages of what was built, in DIRECTORY, and checks them:
-# a second time they are the same, lintian finds no error and no warning, every page and completion
-# is there, units and the container file are valid.
+# test-deb.sh DIRECTORY PROGRAMS: makes the Debian packages of what was built in the directory
+# PROGRAMS (such as target/release), in DIRECTORY, and checks them: a second time they are the same,
+# lintian finds no error and no warning, every page and completion is there, units and the container
+# file are valid.
 #
 # What cannot be checked on this machine is told in a line that begins with "SKIPPED:".
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-out=$1
+out=$1 programs=$2
 again=$(mktemp -d)
 trap 'rm -rf "$again"' EXIT
 die() { echo "test-deb: $*" >&2; exit 1; }
 
 rm -rf "$out"
-scripts/deb.sh -o "$out" &
-scripts/deb.sh -o "$again"
+# What compression saves is not tested.
+scripts/deb.sh -o "$out" -b "$programs" -z 1 &
+scripts/deb.sh -o "$again" -b "$programs" -z 1
 wait $!
 for package in "$out"/*.deb; do
   cmp "$package" "$again/${package##*/}" || die "${package##*/} differs when it is made again"

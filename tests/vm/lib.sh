@@ -155,7 +155,7 @@ ask() {
   id=$asked
   echo "$*" >"/ctl/ask.$id.new"
   mv "/ctl/ask.$id.new" "/ctl/ask.$id"
-  until_true 240 test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }
+  until_true 300 test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }
   answer=$(<"/ctl/answer.$id")
   return "$answer"
 }

@@ -214,7 +214,7 @@ on_tell() {
   local control=$work/$1
   shift
   order "$control" "$@"
-  until_true 120 test -e "$control/done.$orders" || { fail "the other guest obeys '$*'"; return 1; }
+  until_true 240 test -e "$control/done.$orders" || { fail "the other guest obeys '$*'"; return 1; }
   return "$(<"$control/done.$orders")"
 }
 # order DIRECTORY VERB [WORD...]: without waiting.

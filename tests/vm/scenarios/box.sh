@@ -39,7 +39,7 @@ machine() {
 boot_numbered() {
   local kernel="nvme_core.io_timeout=10 nvme_core.admin_timeout=10"
   [[ $1 != one ]] || kernel+=" nvme_core.multipath=N"
-  start_guest "$1" -u "$work/direct$2.sock" -m 448 -t 500 -n "box-$2" -k "$kernel" \
+  start_guest "$1" -u "$work/direct$2.sock" -m 448 -t 1200 -n "box-$2" -k "$kernel" \
     -- "$2" "$fabric" -- -action reboot=reset
 }
 

@@ -23,6 +23,7 @@ pub(crate) fn shut(behind: Role) -> Role {
 
 /// Takes a command at a gate that is shut. As at Linux' target, a host may look at its controller's
 /// properties.
+#[cold]
 pub(super) fn submit(behind: &mut Role, sqe: &Sqe) -> Outcome {
     match behind {
         Role::Admin(controller) if sqe.fctype() == Some(fabrics::PROPERTY_GET) => admin::submit(controller, sqe),
