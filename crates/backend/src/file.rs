@@ -17,9 +17,13 @@ use crate::bounce::Bounce;
 use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
-use crate::origin::{self, DataOrigin};
 use crate::size::{check_blocks, is_size, round_up};
 use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Segments, Submitted, format_size};
+
+pub(crate) mod block;
+mod origin;
+
+pub use origin::DataOrigin;
 
 /// Identifies a file or block device, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -22,7 +22,6 @@
 //! # }
 //! ```
 
-mod block;
 mod bounce;
 mod caller;
 mod device;
@@ -38,7 +37,6 @@ mod name;
 mod null;
 mod open;
 mod open_file;
-mod origin;
 mod registered;
 mod remote;
 mod removable;
@@ -60,7 +58,7 @@ pub use ebof_region::{Buffer, PAGE_BYTES, Region, SharedPiece};
 
 pub use device::{Device, Submitted};
 pub use error::{Action, Class, Error, Holder, OpenError};
-pub use file::{FileDevice, FileId};
+pub use file::{DataOrigin, FileDevice, FileId};
 pub use geometry::Geometry;
 pub use interrupted::{Interrupted, finish_extension, finish_file, take_back_extension, take_back_file};
 pub use io::{BATCH_MAX, Engine, Io, IoFactory};
@@ -68,7 +66,6 @@ pub use memory::Memory;
 pub use name::Name;
 pub use null::Null;
 pub use open::open;
-pub use origin::DataOrigin;
 pub use remote::Remote;
 pub use removable::{Removable, Remover};
 pub use request::{Completion, CompletionHook, Operation, Request};

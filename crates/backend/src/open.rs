@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::block::{self, Lock};
 use crate::file::FileDevice;
+use crate::file::block::{self, Lock};
 use crate::name::Name;
 use crate::open_file::{Handle, Kind, OpenFile};
 use crate::size::{check_blocks, is_size, round_up};
