@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::{Completion, FileDevice, Geometry, Io, Request, Resident, Segments};
+use crate::{Completion, FileDevice, Geometry, Io, Persistent, Request, Resident, Segments};
 
 /// The result of a submission.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// The file or block device of the system, for devices that are one.
     fn file(&self) -> Option<&FileDevice> {
+        None
+    }
+
+    /// What of it outlives the process, for devices whose data do.
+    fn persistent(&self) -> Option<&dyn Persistent> {
         None
     }
 

@@ -18,45 +18,13 @@ use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
 use crate::size::{check_blocks, is_size, round_up};
-use crate::{Device, Error, Geometry, Io, OpenError, Operation, Request, Segments, Submitted, format_size};
+use crate::{
+    BackingId, DataOrigin, Device, Error, Geometry, Io, OpenError, Operation, Persistent, Request, Segments, Submitted,
+    format_size,
+};
 
 pub(crate) mod block;
 mod origin;
-
-pub use origin::DataOrigin;
-
-/// Identifies a file or block device, independent of its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
-    block_device: bool,
-    /// The number of the block device, or of the file's file system.
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    /// The file or block device at `path`; `None` if there is none, or neither of them.
-    #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().and_then(|metadata| Self::from(&metadata))
-    }
-
-    /// Whether it is a block device, and not a regular file.
-    #[must_use]
-    pub const fn is_block_device(self) -> bool {
-        self.block_device
-    }
-
-    fn from(metadata: &fs::Metadata) -> Option<Self> {
-        let kind = metadata.file_type();
-        if kind.is_block_device() {
-            // Several nodes may stand for one device.
-            Some(Self { block_device: true, device: metadata.rdev(), inode: 0 })
-        } else {
-            kind.is_file().then(|| Self { block_device: false, device: metadata.dev(), inode: metadata.ino() })
-        }
-    }
-}
 
 /// A drive in a regular file or on a block device.
 #[derive(Debug)]
@@ -69,30 +37,6 @@ impl FileDevice {
         FileDevice { file: Arc::new(file) }
     }
 
-    /// Identifies it; `None` if the system does not tell.
-    #[must_use]
-    pub fn id(&self) -> Option<FileId> {
-        self.file.handle.metadata().ok().and_then(|metadata| FileId::from(&metadata))
-    }
-
-    /// What tells its data from all others.
-    #[must_use]
-    pub fn origin(&self) -> DataOrigin {
-        match self.file.kind {
-            Kind::File => origin::of_file(&self.file.handle),
-            Kind::BlockDevice => {
-                self.file.handle.metadata().map_or(DataOrigin::Unknown, |it| origin::of_device(it.rdev()))
-            }
-        }
-    }
-
-    /// Writes an identity beside the data of a regular file, where it is found again by
-    /// [`origin`](Self::origin). Whether it could be written.
-    #[must_use]
-    pub fn record(&self, identity: [u8; 16]) -> bool {
-        self.file.kind == Kind::File && !self.file.geometry.read_only && origin::record(&self.file.handle, identity)
-    }
-
     /// Whether it is a block device, and not a regular file.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
@@ -103,77 +47,6 @@ impl FileDevice {
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.file.direct
-    }
-
-    /// Whether no request is in flight, on any thread. Only meaningful when no thread can submit
-    /// new ones.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        // Each request holds the file until it is complete.
-        Arc::strong_count(&self.file) == 1
-    }
-
-    /// The current size of the file or block device, for [`grow`](Self::grow). `asked_bytes` is the
-    /// size that it must have, if any.
-    ///
-    /// # Errors
-    /// It is smaller than the capacity, not a whole number of blocks, or not of the size asked for.
-    pub fn look(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
-        let file = &self.file;
-        let path = || file.path.clone();
-        let size = match file.kind {
-            Kind::File => file.handle.metadata().map(|metadata| metadata.len()),
-            Kind::BlockDevice => rustix::fs::seek(&*file.handle, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
-        };
-        let actual_bytes =
-            size.map_err(|source| OpenError::System { path: path(), what: "find out its size", source })?;
-        let offered_bytes = file.capacity_bytes();
-        if actual_bytes < offered_bytes {
-            return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
-        }
-        if let Some(asked_bytes) = asked_bytes.filter(|&asked| !is_size(actual_bytes, asked)) {
-            return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
-        }
-        check_blocks(Name::Path(path()), actual_bytes, file.geometry.logical_block_bytes)?;
-        Ok(actual_bytes)
-    }
-
-    /// Makes a regular file as large as `asked_bytes`, rounded up to whole blocks, if it is
-    /// smaller; what is added reads as zeros. Gives the size that it had, if it is larger now. What
-    /// is offered of it stays as it was.
-    ///
-    /// # Errors
-    /// It cannot be made larger.
-    pub fn extend(&self, asked_bytes: u64) -> Result<Option<u64>, OpenError> {
-        let file = &self.file;
-        let failed = |what| move |source| OpenError::System { path: file.path.clone(), what, source };
-        if file.kind != Kind::File || file.geometry.read_only {
-            return Ok(None);
-        }
-        let before = file.handle.metadata().map_err(failed("find out its size"))?.len();
-        if before >= asked_bytes {
-            return Ok(None);
-        }
-        file.handle.set_len(round_up(asked_bytes)).map_err(failed("give it another size"))?;
-        file.handle.sync_all().map_err(failed("put it on the medium"))?;
-        Ok(Some(before))
-    }
-
-    /// Takes back [`extend`](Self::extend): the file had `before_bytes`, and nothing beyond was
-    /// offered.
-    ///
-    /// # Errors
-    /// It stays as large as it is.
-    pub fn take_back_extension(&self, before_bytes: u64) -> io::Result<()> {
-        if before_bytes < self.file.capacity_bytes() {
-            return Ok(());
-        }
-        self.file.handle.set_len(before_bytes)
-    }
-
-    /// Raises the capacity to `capacity_bytes`, from [`look`](Self::look). It never shrinks.
-    pub fn grow(&self, capacity_bytes: u64) {
-        self.file.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);
     }
 
     /// Whether its memory is shared, and not made of whole blocks.
@@ -230,6 +103,10 @@ impl Device for FileDevice {
         Some(self)
     }
 
+    fn persistent(&self) -> Option<&dyn Persistent> {
+        Some(self)
+    }
+
     fn submit(&self, io: &mut Io, mut request: Request) -> Submitted {
         if let Some(result) = self.complete_early(&mut request) {
             return Submitted::Done(request.complete(result));
@@ -269,5 +146,91 @@ impl Device for FileDevice {
         let cache = if file.direct { "direct" } else { "buffered" };
         let access = if file.geometry.read_only { ", read-only" } else { "" };
         format!("{kind} {}, {size}, {cache}{access}", file.path.display())
+    }
+}
+
+impl Persistent for FileDevice {
+    fn id(&self) -> Option<BackingId> {
+        self.file.handle.metadata().ok().and_then(|metadata| id_of(&metadata))
+    }
+
+    fn origin(&self) -> DataOrigin {
+        match self.file.kind {
+            Kind::File => origin::of_file(&self.file.handle),
+            Kind::BlockDevice => {
+                self.file.handle.metadata().map_or(DataOrigin::Unknown, |it| origin::of_device(it.rdev()))
+            }
+        }
+    }
+
+    fn record(&self, identity: [u8; 16]) -> bool {
+        self.file.kind == Kind::File && !self.file.geometry.read_only && origin::record(&self.file.handle, identity)
+    }
+
+    fn is_idle(&self) -> bool {
+        // Each request holds the file until it is complete.
+        Arc::strong_count(&self.file) == 1
+    }
+
+    fn current_bytes(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
+        let file = &self.file;
+        let path = || file.path.clone();
+        let size = match file.kind {
+            Kind::File => file.handle.metadata().map(|metadata| metadata.len()),
+            Kind::BlockDevice => rustix::fs::seek(&*file.handle, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
+        };
+        let actual_bytes =
+            size.map_err(|source| OpenError::System { path: path(), what: "find out its size", source })?;
+        let offered_bytes = file.capacity_bytes();
+        if actual_bytes < offered_bytes {
+            return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
+        }
+        if let Some(asked_bytes) = asked_bytes.filter(|&asked| !is_size(actual_bytes, asked)) {
+            return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
+        }
+        check_blocks(Name::Path(path()), actual_bytes, file.geometry.logical_block_bytes)?;
+        Ok(actual_bytes)
+    }
+
+    /// Of a regular file.
+    fn extend(&self, asked_bytes: u64) -> Result<Option<u64>, OpenError> {
+        let file = &self.file;
+        let failed = |what| move |source| OpenError::System { path: file.path.clone(), what, source };
+        if file.kind != Kind::File || file.geometry.read_only {
+            return Ok(None);
+        }
+        let before = file.handle.metadata().map_err(failed("find out its size"))?.len();
+        if before >= asked_bytes {
+            return Ok(None);
+        }
+        file.handle.set_len(round_up(asked_bytes)).map_err(failed("give it another size"))?;
+        file.handle.sync_all().map_err(failed("put it on the medium"))?;
+        Ok(Some(before))
+    }
+
+    fn take_back_extension(&self, before_bytes: u64) -> io::Result<()> {
+        if before_bytes < self.file.capacity_bytes() {
+            return Ok(());
+        }
+        self.file.handle.set_len(before_bytes)
+    }
+
+    fn grow(&self, capacity_bytes: u64) {
+        self.file.capacity_bytes.fetch_max(capacity_bytes, Ordering::Relaxed);
+    }
+}
+
+/// The file or block device at `path`; `None` if there is none, or neither of them.
+pub(crate) fn id_at(path: &Path) -> Option<BackingId> {
+    fs::metadata(path).ok().and_then(|metadata| id_of(&metadata))
+}
+
+fn id_of(metadata: &fs::Metadata) -> Option<BackingId> {
+    let kind = metadata.file_type();
+    if kind.is_block_device() {
+        // Several nodes may stand for one device. One that was away may have another number.
+        Some(BackingId::changing("block", metadata.rdev().to_string()))
+    } else {
+        kind.is_file().then(|| BackingId::lasting("file", format!("{}.{}", metadata.dev(), metadata.ino())))
     }
 }

@@ -5,7 +5,7 @@ use crate::{Action, Error, Operation};
 
 /// The size and abilities of a device. Most of it is fixed when it is opened. An ability may be
 /// lost later (whether a file system can punch holes is only known after the first try), and the
-/// capacity of a file may grow ([`FileDevice::grow`](crate::FileDevice::grow)).
+/// capacity may grow ([`Persistent::grow`](crate::Persistent::grow)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `logical_block_bytes`.

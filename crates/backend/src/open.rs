@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::file::FileDevice;
 use crate::file::block::{self, Lock};
+use crate::file::{FileDevice, id_at};
 use crate::name::Name;
 use crate::open_file::{Handle, Kind, OpenFile};
 use crate::size::{check_blocks, is_size, round_up};
-use crate::{Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
+use crate::{BackingId, Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
 
 /// How long to wait for the lock of a process that has ended.
 const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,6 +54,16 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
             };
             Ok(Arc::new(FileDevice::new(path_spec.open()?)))
         }
+    }
+}
+
+/// What tells the backing that `spec` names from others, without opening it; `None` if it is not
+/// there, or its data end with the device.
+#[must_use]
+pub fn id(spec: &Spec) -> Option<BackingId> {
+    match &spec.source {
+        Source::Memory { .. } | Source::Null { .. } => None,
+        Source::Path { path, .. } => id_at(path),
     }
 }
 

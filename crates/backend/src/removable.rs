@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Class, Device, Error, FileDevice, Geometry, Io, Request, Resident, Segments, Submitted};
+use crate::{Class, Device, Error, FileDevice, Geometry, Io, Persistent, Request, Resident, Segments, Submitted};
 
 /// A device that can be pulled out by its [`Remover`].
 #[derive(Debug)]
@@ -62,6 +62,10 @@ impl Device for Removable {
 
     fn file(&self) -> Option<&FileDevice> {
         self.inner.file()
+    }
+
+    fn persistent(&self) -> Option<&dyn Persistent> {
+        self.inner.persistent()
     }
 
     fn next_data(&self, from: u64) -> Option<u64> {

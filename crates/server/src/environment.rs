@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use ebof_backend::{Device, IoFactory, OpenError, Spec};
+use ebof_backend::{BackingId, Device, IoFactory, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
@@ -68,6 +68,12 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// It is not there, is in use, or is not what was asked for.
     fn open(&self, spec: &Spec) -> Result<Arc<dyn Device>, OpenError>;
+
+    /// What tells the backing that `spec` names from others, without opening it; `None` if it is
+    /// not there, or its data end with the device.
+    fn id(&self, spec: &Spec) -> Option<BackingId> {
+        ebof_backend::id(spec)
+    }
 
     /// Whether nothing is at `path`: what is opened there is made, and reads as zeros.
     fn is_missing(&self, path: &Path) -> bool;

@@ -11,33 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, inotify};
 
-/// What tells the data of a file or block device from all others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DataOrigin {
-    /// An identity that was written beside the data of this file.
-    Recorded([u8; 16]),
-    /// What no other data have, on any machine.
-    Everywhere(String),
-    /// What no other data of this machine have.
-    Machine(String),
-    /// What no other data of this machine have until it is started again.
-    Boot(String),
-    /// Nothing does.
-    Unknown,
-}
-
-impl DataOrigin {
-    /// What tells a part of the data from all others.
-    fn part(self, which: &str) -> Self {
-        match self {
-            Self::Recorded(identity) => Self::Everywhere(format!("file.{}+{which}", hex(&identity))),
-            Self::Everywhere(name) => Self::Everywhere(format!("{name}+{which}")),
-            Self::Machine(name) => Self::Machine(format!("{name}+{which}")),
-            Self::Boot(name) => Self::Boot(format!("{name}+{which}")),
-            Self::Unknown => Self::Unknown,
-        }
-    }
-}
+use crate::DataOrigin;
 
 /// The extended attribute with the identity of a file: `1 IDENTITY INODE BIRTH`. Programs that copy
 /// attributes copy it, too, so that it says which file it was made for.
@@ -159,7 +133,7 @@ fn of_directory(directory: &Path, system: &System) -> DataOrigin {
     if read("partition").is_some() {
         // Where it begins on its disk. What it is called and numbered may change.
         let (Some(disk), Some(start)) = (directory.parent(), read("start")) else { return DataOrigin::Unknown };
-        return of_directory(disk, &System { udev: None, boot: system.boot.clone() }).part(&start);
+        return part_of(of_directory(disk, &System { udev: None, boot: system.boot.clone() }), &start);
     }
     if let Ok(file) = fs::read(directory.join("loop/backing_file")) {
         if let Some(origin) = of_loop(&file, read("loop/offset").as_deref()) {
@@ -183,7 +157,18 @@ fn of_loop(file: &[u8], offset: Option<&str>) -> Option<DataOrigin> {
     let origin = file.metadata().ok()?.is_file().then(|| of_file(&file))?;
     match offset.unwrap_or("0") {
         "0" => Some(origin),
-        offset => Some(origin.part(offset)),
+        offset => Some(part_of(origin, offset)),
+    }
+}
+
+/// What tells a part of the data from all others.
+fn part_of(whole: DataOrigin, which: &str) -> DataOrigin {
+    match whole {
+        DataOrigin::Recorded(identity) => DataOrigin::Everywhere(format!("file.{}+{which}", hex(&identity))),
+        DataOrigin::Everywhere(name) => DataOrigin::Everywhere(format!("{name}+{which}")),
+        DataOrigin::Machine(name) => DataOrigin::Machine(format!("{name}+{which}")),
+        DataOrigin::Boot(name) => DataOrigin::Boot(format!("{name}+{which}")),
+        DataOrigin::Unknown => DataOrigin::Unknown,
     }
 }
 

@@ -1,13 +1,13 @@
 //! Which data a namespace has, and the identifiers that hosts know it by
 //! ([0085](../../../../docs/adr/0085-identity-follows-data.md)).
 //!
-//! What tells the data of a file or block device apart is in `ebof_backend::DataOrigin`.
+//! What tells the data of a device apart is in `ebof_backend::DataOrigin`.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use ebof_backend::{DataOrigin, Device, FileId};
+use ebof_backend::{BackingId, DataOrigin, Device, Persistent};
 use ebof_fabrics::DataId;
 use ebof_manage::Drive;
 use ebof_manage::config::{Config, IdentityRule, Namespace, Subsystem, default_uuid};
@@ -32,16 +32,16 @@ pub(crate) fn object_of(
     environment: &Environment,
 ) -> io::Result<DataId> {
     let here = |name: &str| digest(&environment.machine, name);
-    Ok(match (device.file(), &namespace.drive) {
-        (Some(file), Drive::File(drive)) => {
-            let origin = file.origin();
+    Ok(match (device.persistent(), &namespace.drive) {
+        (Some(persistent), Drive::File(drive)) => {
+            let origin = persistent.origin();
             let object = match &origin {
                 DataOrigin::Recorded(identity) => DataId(*identity),
                 DataOrigin::Everywhere(name) => digest(&EVERYWHERE, name),
                 DataOrigin::Machine(name) | DataOrigin::Boot(name) => here(name),
                 DataOrigin::Unknown => random(environment)?,
             };
-            if matches!(origin, DataOrigin::Machine(_) | DataOrigin::Unknown) && file.record(object.0) {
+            if matches!(origin, DataOrigin::Machine(_) | DataOrigin::Unknown) && persistent.record(object.0) {
                 return Ok(object);
             }
             if namespace.uuid.is_none() {
@@ -53,7 +53,7 @@ pub(crate) fn object_of(
         (_, Drive::Null { size_bytes }) => {
             digest(&EVERYWHERE, &format!("null:{subsystem}/{}/{size_bytes}", namespace.nsid))
         }
-        // What is stored elsewhere than in the system's files is named by its path.
+        // What does not tell its origin is named by its path.
         (None, Drive::File(drive)) => here(&format!("path:{}", drive.path)),
         (_, Drive::Memory { .. }) => random(environment)?,
     })
@@ -98,7 +98,7 @@ pub(crate) fn known_uuid(subsystem: &Subsystem, namespace: &Namespace) -> Option
 
 /// What there was, to be compared with what is to be.
 #[derive(Debug, Default)]
-pub(crate) struct KnownData(BTreeMap<NamespaceKey, (DataId, Option<FileId>, Identifiers)>);
+pub(crate) struct KnownData(BTreeMap<NamespaceKey, (DataId, Option<BackingId>, Identifiers)>);
 
 impl KnownData {
     /// What `config` has open in `devices`.
@@ -107,7 +107,7 @@ impl KnownData {
         for subsystem in config.enabled_subsystems() {
             for (namespace, open, identifiers) in devices.identified(subsystem) {
                 let key = (subsystem.nqn.clone(), namespace.nsid);
-                known.insert(key, (open.object, file_id(open), identifiers));
+                known.insert(key, (open.object, id_of(open), identifiers));
             }
         }
         Self(known)
@@ -121,17 +121,16 @@ impl KnownData {
     /// Refuses two objects with one identity, and another object under the identifiers of the one
     /// that was there `before`.
     pub(crate) fn check(&self, before: &Self) -> Result<(), StartError> {
-        let mut files: BTreeMap<(&Nqn, DataId), (u32, Option<FileId>)> = BTreeMap::new();
+        let mut backings: BTreeMap<(&Nqn, DataId), (u32, &Option<BackingId>)> = BTreeMap::new();
         let mut uuids: BTreeMap<[u8; 16], (&NamespaceKey, DataId)> = BTreeMap::new();
-        for (key, (object, file, identifiers)) in &self.0 {
+        for (key, (object, backing, identifiers)) in &self.0 {
             let (nqn, nsid) = key;
-            let (first, first_file) = *files.entry((nqn, *object)).or_insert((*nsid, *file));
+            let (first, first_backing) = *backings.entry((nqn, *object)).or_insert((*nsid, backing));
             let was = before.0.get(key);
-            // A block device that was taken away and came back may have another number.
-            let is_file = |file: &Option<FileId>| file.is_some_and(|file| !file.is_block_device());
-            let is_other = |was: &Option<FileId>| was != file && is_file(was) && is_file(file);
+            let is_lasting = |id: &Option<BackingId>| id.as_ref().is_some_and(BackingId::is_lasting);
+            let is_other = |was: &Option<BackingId>| was != backing && is_lasting(was) && is_lasting(backing);
             let is_copy = was.is_some_and(|was| was.0 == *object && is_other(&was.1));
-            if first_file != *file || is_copy {
+            if first_backing != backing || is_copy {
                 return Err(StartError::SameObject { subsystem: nqn.clone(), nsid: *nsid, first });
             }
             let (other, their) = *uuids.entry(identifiers.uuid.0).or_insert((key, *object));
@@ -161,8 +160,8 @@ pub(crate) fn check_drives(devices: &Devices) -> Result<(), StartError> {
     Ok(())
 }
 
-fn file_id(open: &OpenNamespace) -> Option<FileId> {
-    open.device.file().and_then(ebof_backend::FileDevice::id)
+fn id_of(open: &OpenNamespace) -> Option<BackingId> {
+    open.device.persistent().and_then(Persistent::id)
 }
 
 fn random(environment: &Environment) -> io::Result<DataId> {

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use ebof_backend::{Device, FileId};
+use ebof_backend::{BackingId, Device, Persistent, Spec};
 use ebof_clock::Clock;
 use ebof_manage::api::{ApplyError, Cause, ConfigStore, ConfigStoreError, Revision};
 use ebof_manage::config::{ManagedDrive, Namespace, Port, Subsystem};
@@ -42,7 +42,7 @@ use crate::ports::port::PortState;
 use crate::shared::audience;
 use crate::shared::mailbox::Message;
 
-use sort::{collide, file_id};
+use sort::collide;
 
 mod back;
 mod failure;
@@ -216,7 +216,7 @@ struct Reload<'c> {
     /// Subsystems that are hidden, and will be there again.
     returning: Vec<Nqn>,
     /// Files that were made.
-    made: Vec<(PathBuf, FileId)>,
+    made: Vec<(PathBuf, BackingId)>,
     grown: Vec<Grown>,
     /// Files that were made larger, and what they had before.
     extended: Vec<(Arc<dyn Device>, u64)>,
@@ -298,6 +298,11 @@ impl<'c> Reload<'c> {
         &self.target.shared.settings.environment
     }
 
+    /// What tells the backing of a drive from others, without opening it.
+    fn id_of(&self, drive: &Drive) -> Option<BackingId> {
+        self.environment().storage.id(&Spec::from(drive))
+    }
+
     /// Hides from hosts what has to be released, and waits until nothing is under way on it.
     fn release(&mut self) -> Result<(), StartError> {
         if self.deferred.is_empty() && self.moves.is_empty() {
@@ -369,9 +374,9 @@ impl<'c> Reload<'c> {
                 _ => {}
             }
         }
-        let ids: HashSet<FileId> = self.deferred.iter().filter_map(file_id).collect();
+        let ids: HashSet<BackingId> = self.deferred.iter().filter_map(|deferred| self.wanted_id(deferred)).collect();
         let is_wanted = |device: &Arc<dyn Device>| {
-            all || device.file().and_then(ebof_backend::FileDevice::id).is_some_and(|id| ids.contains(&id))
+            all || device.persistent().and_then(Persistent::id).is_some_and(|id| ids.contains(&id))
         };
         let plain = self.leaving.iter().filter(|(_, plain)| is_wanted(&plain.device));
         released.namespaces.extend(plain.map(|(key, _)| key.clone()));
@@ -579,8 +584,8 @@ impl<'c> Reload<'c> {
 
 impl Grown {
     fn offer(&self, devices: &Devices) -> Change {
-        if let Some(file) = devices.open.get(&self.key).and_then(|plain| plain.device.file()) {
-            file.grow(self.to_bytes);
+        if let Some(backing) = devices.open.get(&self.key).and_then(|plain| plain.device.persistent()) {
+            backing.grow(self.to_bytes);
         }
         let subsystem = self.key.0.to_string();
         let nsid = self.key.1;
@@ -591,7 +596,7 @@ impl Grown {
 /// Waits until nothing is under way on a device that has so many owners, beside those that use it;
 /// `false` if something is at `end`.
 fn drain(device: &Arc<dyn Device>, owners: usize, clock: &Clock, end: Instant) -> bool {
-    let is_idle = || Arc::strong_count(device) <= owners && device.file().is_none_or(ebof_backend::FileDevice::is_idle);
+    let is_idle = || Arc::strong_count(device) <= owners && device.persistent().is_none_or(Persistent::is_idle);
     while !is_idle() {
         if clock.now() >= end {
             return false;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ebof_backend::FileId;
+use ebof_backend::Spec;
 use ebof_manage::Config;
 
 use super::{Reload, hide, namespace_at};
@@ -22,7 +22,7 @@ impl Reload<'_> {
             }
         }
         for (device, before) in self.extended.drain(..) {
-            let taken_back = device.file().map_or(Ok(()), |file| file.take_back_extension(before));
+            let taken_back = device.persistent().map_or(Ok(()), |backing| backing.take_back_extension(before));
             if let Err(error) = taken_back {
                 let what = device.describe();
                 tracing::error!(what, "was made larger, and cannot be made as small as it was: {error}");
@@ -31,9 +31,9 @@ impl Reload<'_> {
         self.taken.clear();
         self.taken_ports.clear();
         self.taken_drives.drain(..).for_each(|opened| opened.actor.stop());
-        for (path, id) in self.made.drain(..) {
+        for (path, id) in std::mem::take(&mut self.made) {
             // Made a moment ago, and empty.
-            if FileId::of(&path) == Some(id)
+            if self.environment().storage.id(&Spec::path(&path)) == Some(id)
                 && let Err(error) = std::fs::remove_file(&path)
             {
                 tracing::warn!(path = %path.display(), "made and not used, cannot be removed: {error}");

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ebof_backend::{Device, FileId};
+use ebof_backend::{BackingId, Device, Persistent};
 use ebof_manage::config::{Namespace, Port};
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::Nqn;
@@ -46,7 +46,7 @@ impl<'c> Reload<'c> {
         for (nqn, namespace) in all {
             let key = (nqn.clone(), namespace.nsid);
             match self.leaving.remove(&key) {
-                Some(plain) if is_for(&plain, namespace) || is_at_path(&plain, namespace) => {
+                Some(plain) if self.is_for(&plain, namespace) || is_at_path(&plain, namespace) => {
                     self.look(&key, &plain, namespace)?;
                     self.stay.insert(key, plain);
                 }
@@ -60,7 +60,7 @@ impl<'c> Reload<'c> {
         for (nqn, namespace) in others {
             let moving: HashSet<&NamespaceKey> = self.moves.iter().map(|(from, _)| from).collect();
             let mut keys = self.leaving.iter().filter(|(key, _)| !moving.contains(key));
-            match keys.find(|(_, plain)| plain.device.file().is_some() && is_for(plain, namespace)) {
+            match keys.find(|(_, plain)| plain.device.persistent().is_some() && self.is_for(plain, namespace)) {
                 Some((from, plain)) => {
                     let from = from.clone();
                     let plain = plain.clone();
@@ -79,25 +79,28 @@ impl<'c> Reload<'c> {
         if self.purpose == Purpose::Find {
             return Ok(());
         }
-        let Some(file) = plain.device.file() else { return Ok(()) };
+        let Some(backing) = plain.device.persistent() else { return Ok(()) };
         let (subsystem, nsid) = key.clone();
         // A size that the configuration did not have before is wanted.
         let wanted = namespace.drive.size_bytes().filter(|size| plain.drive.size_bytes() != Some(*size));
         if let Some(wanted) = wanted {
-            let extended = file.extend(wanted).map_err(|error| {
+            let extended = backing.extend(wanted).map_err(|error| {
                 let (subsystem, nsid) = key.clone();
                 StartError::Drive { subsystem, nsid, error }
             })?;
             self.extended.extend(extended.map(|before| (Arc::clone(&plain.device), before)));
         }
-        let to_bytes =
-            file.look(namespace.drive.size_bytes()).map_err(|error| StartError::Drive { subsystem, nsid, error })?;
+        let to_bytes = backing.current_bytes(namespace.drive.size_bytes()).map_err(|error| StartError::Drive {
+            subsystem,
+            nsid,
+            error,
+        })?;
         let from_bytes = plain.device.geometry().capacity_bytes;
         if to_bytes > from_bytes {
             self.grown.push(Grown { key: key.clone(), from_bytes, to_bytes });
         }
         if let Some(path) = namespace.drive.path()
-            && FileId::of(Path::new(path)) != file.id()
+            && self.id_of(&namespace.drive) != backing.id()
         {
             tracing::warn!(path, "is another file now: what was opened is served until the namespace is taken away");
         }
@@ -167,30 +170,36 @@ impl<'c> Reload<'c> {
             Deferred::Rebind(..) => true,
             Deferred::Port(port) => self.leaving_ports.iter().any(|open| collide(&open.port, &port.listen)),
             Deferred::Namespace(..) | Deferred::Drive(..) => {
-                let Some(id) = file_id(deferred) else { return false };
+                let Some(id) = self.wanted_id(deferred) else { return false };
                 let mut open = self.leaving.values().map(|plain| &plain.device);
                 let mut drives = self.leaving_drives.iter().map(|opened| &opened.backing);
-                open.any(|device| is_on(device, id)) || drives.any(|device| is_on(device, id))
+                open.any(|device| is_on(device, &id)) || drives.any(|device| is_on(device, &id))
             }
         }
     }
-}
 
-/// Whether a device is what the namespace is to store its data in, and is open in the way that it
-/// wants.
-fn is_for(plain: &OpenNamespace, namespace: &Namespace) -> bool {
-    match (plain.device.file(), &namespace.drive) {
-        (Some(file), Drive::File(wish)) => {
-            is_open_as(plain, namespace) && file.id().is_some_and(|id| FileId::of(Path::new(&wish.path)) == Some(id))
+    /// Whether a device is what the namespace is to store its data in, and is open in the way that
+    /// it wants.
+    fn is_for(&self, plain: &OpenNamespace, namespace: &Namespace) -> bool {
+        match (plain.device.persistent(), &namespace.drive) {
+            (Some(backing), drive @ Drive::File(_)) => {
+                is_open_as(plain, namespace) && backing.id().is_some_and(|id| self.id_of(drive) == Some(id))
+            }
+            (None, drive) => plain.drive == *drive && is_open_as(plain, namespace),
+            (Some(_), _) => false,
         }
-        (None, drive) => plain.drive == *drive && is_open_as(plain, namespace),
-        (Some(_), _) => false,
+    }
+
+    /// Which backing it is that is wanted.
+    pub(super) fn wanted_id(&self, deferred: &Deferred<'_>) -> Option<BackingId> {
+        self.id_of(drive_in(deferred)?)
     }
 }
 
-/// The same for what was opened by the same path, whatever is there now.
+/// Whether a device was opened by the same path, whatever is there now, and in the way that the
+/// namespace wants.
 fn is_at_path(plain: &OpenNamespace, namespace: &Namespace) -> bool {
-    plain.device.file().is_some() && plain.drive.path() == namespace.drive.path() && is_open_as(plain, namespace)
+    plain.device.persistent().is_some() && plain.drive.path() == namespace.drive.path() && is_open_as(plain, namespace)
 }
 
 fn is_open_as(plain: &OpenNamespace, namespace: &Namespace) -> bool {
@@ -206,23 +215,22 @@ fn is_open_as(plain: &OpenNamespace, namespace: &Namespace) -> bool {
     way && blocks == geometry.logical_block_bytes
 }
 
-fn is_on(device: &Arc<dyn Device>, id: FileId) -> bool {
-    device.file().and_then(ebof_backend::FileDevice::id) == Some(id)
+fn is_on(device: &Arc<dyn Device>, id: &BackingId) -> bool {
+    device.persistent().and_then(Persistent::id).as_ref() == Some(id)
 }
 
-/// Which file it is that is wanted.
-pub(super) fn file_id(deferred: &Deferred<'_>) -> Option<FileId> {
-    FileId::of(path_of(deferred)?)
+/// What is to be opened.
+fn drive_in<'d>(deferred: &'d Deferred<'_>) -> Option<&'d Drive> {
+    match deferred {
+        Deferred::Namespace(_, namespace) => Some(&namespace.drive),
+        Deferred::Drive(drive, _) => Some(&drive.backing),
+        Deferred::Port(_) | Deferred::Rebind(..) => None,
+    }
 }
 
 /// Where it is.
 pub(super) fn path_of<'d>(deferred: &'d Deferred<'_>) -> Option<&'d Path> {
-    let path = match deferred {
-        Deferred::Namespace(_, namespace) => namespace.drive.path(),
-        Deferred::Drive(drive, _) => drive.backing.path(),
-        Deferred::Port(_) | Deferred::Rebind(..) => None,
-    };
-    path.map(Path::new)
+    drive_in(deferred)?.path().map(Path::new)
 }
 
 /// The path of a file that is not there.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ebof_backend::Device;
+use ebof_backend::{Device, Persistent};
 use ebof_manage::config::Subsystem;
 
 use super::sort::{missing, path_of};
@@ -96,7 +96,7 @@ impl<'c> Reload<'c> {
 
     fn note_made(&mut self, path: Option<PathBuf>, device: &Arc<dyn Device>) {
         if let Some(path) = path
-            && let Some(id) = device.file().and_then(ebof_backend::FileDevice::id)
+            && let Some(id) = device.persistent().and_then(Persistent::id)
         {
             self.made.push((path, id));
         }
