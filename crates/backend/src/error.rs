@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::name::Name;
 use crate::size::round_up;
 
 /// The kind of an [`Operation`](crate::Operation).
@@ -342,12 +343,12 @@ pub enum OpenError {
     },
     /// Not a whole number of blocks.
     #[error(
-        "{what} has {size_bytes} bytes, which is not a multiple of the block size {block_bytes}: {}",
-        whole_blocks_advice(what, *size_bytes, *block_bytes)
+        "{name} has {size_bytes} bytes, which is not a multiple of the block size {block_bytes}: {}",
+        whole_blocks_advice(name, *size_bytes, *block_bytes)
     )]
     NotWholeBlocks {
-        /// The path, or the kind of memory.
-        what: crate::name::Name,
+        /// As it was given.
+        name: Name,
         /// Its size.
         size_bytes: u64,
         /// The block size asked for.
@@ -365,21 +366,21 @@ pub enum OpenError {
         bytes_max: u64,
     },
     /// A block device of size 0: a card reader without a card, an unbound loop device.
-    #[error("{} has no medium: its size is 0", path.display())]
+    #[error("{name} has no medium: its size is 0")]
     NoMedium {
         /// As it was given.
-        path: PathBuf,
+        name: Name,
     },
     /// The size asked for is not the size it has.
     #[error(
-        "{} has {actual_bytes} bytes ({actual}), but {asked_bytes} bytes ({asked}) were asked for{}: write the size as \
+        "{name} has {actual_bytes} bytes ({actual}), but {asked_bytes} bytes ({asked}) were asked for{}: write the size as \
          {actual} or leave it out to use it as it is{}",
-        path.display(), units(*actual_bytes, *asked_bytes), size_advice(path, *actual_bytes, *asked_bytes),
+        units(*actual_bytes, *asked_bytes), size_advice(name, *actual_bytes, *asked_bytes),
         actual = crate::format_size(*actual_bytes), asked = crate::format_size(*asked_bytes)
     )]
     SizeDiffers {
         /// As it was given.
-        path: PathBuf,
+        name: Name,
         /// What it has.
         actual_bytes: u64,
         /// What was asked for.
@@ -387,13 +388,13 @@ pub enum OpenError {
     },
     /// It has become smaller than what is offered of it.
     #[error(
-        "{} has {actual_bytes} bytes ({}), fewer than the {offered_bytes} ({}) that hosts use: it does not shrink while it \
-         is in use; make it as large again (`truncate -s '>{offered_bytes}' {}` for a file), or take the namespace away first",
-        path.display(), crate::format_size(*actual_bytes), crate::format_size(*offered_bytes), path.display()
+        "{name} has {actual_bytes} bytes ({}), fewer than the {offered_bytes} ({}) that hosts use: it does not shrink while \
+         it is in use; make it as large again{}, or take the namespace away first",
+        crate::format_size(*actual_bytes), crate::format_size(*offered_bytes), truncate_advice(name, *offered_bytes)
     )]
     Shrunk {
         /// As it was found.
-        path: PathBuf,
+        name: Name,
         /// What it has.
         actual_bytes: u64,
         /// What hosts were told.
@@ -438,13 +439,13 @@ pub enum OpenError {
     },
     /// Blocks smaller than the medium's.
     #[error(
-        "{} has blocks of {medium_bytes} bytes and cannot be offered with blocks of {asked_bytes}: \
-         offer it in blocks of {medium_bytes} bytes (serve: `--block-size {medium_bytes}`; configuration: `block_size = {medium_bytes}`; bench: `block={medium_bytes}`){}", path.display(),
+        "{name} has blocks of {medium_bytes} bytes and cannot be offered with blocks of {asked_bytes}: \
+         offer it in blocks of {medium_bytes} bytes (serve: `--block-size {medium_bytes}`; configuration: `block_size = {medium_bytes}`; bench: `block={medium_bytes}`){}",
         if *direct_file { ", or leave out `direct`" } else { "" }
     )]
     BlockTooSmall {
         /// As it was given.
-        path: PathBuf,
+        name: Name,
         /// What the medium has.
         medium_bytes: u32,
         /// What was asked for.
@@ -453,10 +454,10 @@ pub enum OpenError {
         direct_file: bool,
     },
     /// A block device whose blocks no host can use here.
-    #[error("{} has blocks of {medium_bytes} bytes: only 512 and 4096 are supported", path.display())]
+    #[error("{name} has blocks of {medium_bytes} bytes: only 512 and 4096 are supported")]
     BlockUnsupported {
         /// As it was given.
-        path: PathBuf,
+        name: Name,
         /// What the medium has.
         medium_bytes: u64,
     },
@@ -480,14 +481,12 @@ impl OpenError {
     }
 }
 
-/// Advice for a size that is not whole blocks: a larger file, or smaller blocks if these fit.
-fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u32) -> String {
+/// Advice for a size that is not whole blocks: a larger one, or smaller blocks if these fit.
+fn whole_blocks_advice(name: &Name, size_bytes: u64, block_bytes: u32) -> String {
     let enough = size_bytes.checked_next_multiple_of(u64::from(block_bytes)).unwrap_or(size_bytes);
-    let larger = match what {
-        crate::name::Name::Path(path) => {
-            format!("make it larger (`truncate -s '>{enough}' {}` for a file)", path.display())
-        }
-        crate::name::Name::Memory | crate::name::Name::Null => format!("{enough} bytes would be"),
+    let larger = match name.truncate_command(enough) {
+        Some(command) => format!("make it larger ({command})"),
+        None => format!("{enough} bytes would be"),
     };
     let smaller = if block_bytes > 512 && size_bytes.is_multiple_of(512) {
         ", or offer it in blocks of 512 bytes (serve: `--block-size 512`; configuration: `block_size = 512`; bench: `block=512`)"
@@ -497,12 +496,17 @@ fn whole_blocks_advice(what: &crate::name::Name, size_bytes: u64, block_bytes: u
     larger + smaller
 }
 
-/// How a file gets the size that was asked for, in whole blocks. A file that is larger is not cut.
-fn size_advice(path: &std::path::Path, actual_bytes: u64, asked_bytes: u64) -> String {
+/// How it gets the size that was asked for, in whole blocks. What is larger is not cut.
+fn size_advice(name: &Name, actual_bytes: u64, asked_bytes: u64) -> String {
     if actual_bytes > asked_bytes {
         return "; what is behind the size that was asked for may be data".to_owned();
     }
-    format!(", or make it larger first (`truncate -s '>{}' {}` for a file)", round_up(asked_bytes), path.display())
+    format!(", or make it larger first{}", truncate_advice(name, round_up(asked_bytes)))
+}
+
+/// The command that makes a file larger, in parentheses; nothing for what has no path.
+fn truncate_advice(name: &Name, bytes: u64) -> String {
+    name.truncate_command(bytes).map_or_else(String::new, |command| format!(" ({command})"))
 }
 
 /// A hint if one size is the binary and the other the decimal reading of the same text.

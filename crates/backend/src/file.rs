@@ -174,21 +174,21 @@ impl Persistent for FileDevice {
 
     fn current_bytes(&self, asked_bytes: Option<u64>) -> Result<u64, OpenError> {
         let file = &self.file;
-        let path = || file.path.clone();
+        let name = || Name::from(file.path.as_path());
         let size = match file.kind {
             Kind::File => file.handle.metadata().map(|metadata| metadata.len()),
             Kind::BlockDevice => rustix::fs::seek(&*file.handle, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
         };
         let actual_bytes =
-            size.map_err(|source| OpenError::System { path: path(), what: "find out its size", source })?;
+            size.map_err(|source| OpenError::System { path: file.path.clone(), what: "find out its size", source })?;
         let offered_bytes = file.capacity_bytes();
         if actual_bytes < offered_bytes {
-            return Err(OpenError::Shrunk { path: path(), actual_bytes, offered_bytes });
+            return Err(OpenError::Shrunk { name: name(), actual_bytes, offered_bytes });
         }
         if let Some(asked_bytes) = asked_bytes.filter(|&asked| !is_size(actual_bytes, asked)) {
-            return Err(OpenError::SizeDiffers { path: path(), actual_bytes, asked_bytes });
+            return Err(OpenError::SizeDiffers { name: name(), actual_bytes, asked_bytes });
         }
-        check_blocks(Name::Path(path()), actual_bytes, file.geometry.logical_block_bytes)?;
+        check_blocks(name(), actual_bytes, file.geometry.logical_block_bytes)?;
         Ok(actual_bytes)
     }
 

@@ -1,25 +1,37 @@
 //! Names of devices for messages.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 
-/// The name of a device: shown as `mem`, `null` or its path.
+/// The name of a device: the path of a file or block device, or any other text by which people know
+/// it, such as `mem`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
-    /// Memory.
-    Memory,
-    /// The null device.
-    Null,
-    /// A file or block device.
-    Path(PathBuf),
+pub struct Name {
+    text: Box<str>,
+    is_path: bool,
+}
+
+impl Name {
+    /// The name of what has no path.
+    #[must_use]
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        Self { text: text.into(), is_path: false }
+    }
+
+    /// How a file gets `bytes`; `None` for what has no path.
+    pub(crate) fn truncate_command(&self, bytes: u64) -> Option<String> {
+        self.is_path.then(|| format!("`truncate -s '>{bytes}' {self}` for a file"))
+    }
+}
+
+impl From<&Path> for Name {
+    fn from(path: &Path) -> Self {
+        Self { text: path.display().to_string().into(), is_path: true }
+    }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Name::Memory => f.write_str("mem"),
-            Name::Null => f.write_str("null"),
-            Name::Path(path) => path.display().fmt(f),
-        }
+        f.write_str(&self.text)
     }
 }

@@ -33,7 +33,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
     match &spec.source {
         Source::Memory { size_bytes } => {
             let size_bytes = round_up(*size_bytes);
-            check_blocks(Name::Memory, size_bytes, block_bytes)?;
+            check_blocks(Name::new("mem"), size_bytes, block_bytes)?;
             if size_bytes > Memory::CAPACITY_BYTES_MAX {
                 return Err(OpenError::MemoryTooLarge { size_bytes, bytes_max: Memory::CAPACITY_BYTES_MAX });
             }
@@ -41,7 +41,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
         }
         Source::Null { size_bytes } => {
             let size_bytes = round_up(*size_bytes);
-            check_blocks(Name::Null, size_bytes, block_bytes)?;
+            check_blocks(Name::new("null"), size_bytes, block_bytes)?;
             Ok(Arc::new(Null::new(size_bytes, block_bytes, spec.read_only)))
         }
         Source::Path { path, size_bytes, direct } => {
@@ -131,7 +131,7 @@ impl PathSpec<'_> {
         if self.read_only {
             return Err(OpenError::CreateReadOnly { path: path() });
         }
-        check_blocks(Name::Path(path()), size_bytes, self.block_bytes.unwrap_or(512))?;
+        check_blocks(self.name(), size_bytes, self.block_bytes.unwrap_or(512))?;
         let directory = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -267,10 +267,10 @@ impl PathSpec<'_> {
         let medium_bytes = rustix::fs::ioctl_blksszget(&file);
         let medium_bytes = medium_bytes.map_err(|error| self.system("find out its block size", error.into()))?;
         if size_bytes == 0 {
-            return Err(OpenError::NoMedium { path: path() });
+            return Err(OpenError::NoMedium { name: self.name() });
         }
         if medium_bytes != 512 && medium_bytes != 4096 {
-            return Err(OpenError::BlockUnsupported { path: path(), medium_bytes: medium_bytes.into() });
+            return Err(OpenError::BlockUnsupported { name: self.name(), medium_bytes: medium_bytes.into() });
         }
         self.check_size(size_bytes)?;
         let logical_block_bytes = self.logical_block_bytes(size_bytes, medium_bytes, false)?;
@@ -308,19 +308,18 @@ impl PathSpec<'_> {
     fn check_size(&self, actual_bytes: u64) -> Result<(), OpenError> {
         match self.size_bytes {
             Some(asked_bytes) if !is_size(actual_bytes, asked_bytes) => {
-                Err(OpenError::SizeDiffers { path: self.path.to_owned(), actual_bytes, asked_bytes })
+                Err(OpenError::SizeDiffers { name: self.name(), actual_bytes, asked_bytes })
             }
             _ => Ok(()),
         }
     }
 
     fn logical_block_bytes(&self, size: u64, medium_bytes: u32, direct_file: bool) -> Result<u32, OpenError> {
-        let path = || self.path.to_owned();
         let asked_bytes = self.block_bytes.unwrap_or_else(|| medium_bytes.max(512));
         if asked_bytes < medium_bytes {
-            return Err(OpenError::BlockTooSmall { path: path(), medium_bytes, asked_bytes, direct_file });
+            return Err(OpenError::BlockTooSmall { name: self.name(), medium_bytes, asked_bytes, direct_file });
         }
-        check_blocks(Name::Path(path()), size, asked_bytes)?;
+        check_blocks(self.name(), size, asked_bytes)?;
         Ok(asked_bytes)
     }
 
@@ -339,6 +338,10 @@ impl PathSpec<'_> {
             }
         }
         Err(OpenError::NoDirect { path: self.path.to_owned(), source: refusal.into() })
+    }
+
+    fn name(&self) -> Name {
+        Name::from(self.path)
     }
 
     fn system(&self, what: &'static str, source: io::Error) -> OpenError {

@@ -16,9 +16,9 @@ pub(crate) fn is_size(actual_bytes: u64, asked_bytes: u64) -> bool {
 }
 
 /// Refuses a size that is not a whole number of blocks.
-pub(crate) fn check_blocks(what: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
+pub(crate) fn check_blocks(name: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
     if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {
         return Ok(());
     }
-    Err(OpenError::NotWholeBlocks { what, size_bytes, block_bytes })
+    Err(OpenError::NotWholeBlocks { name, size_bytes, block_bytes })
 }
