@@ -184,6 +184,22 @@ pub enum Error {
         /// What was tried.
         action: Action,
     },
+    /// A device of a kind that was registered reported an error.
+    #[error("{action} of {len} bytes at offset {offset} of {device}: {source}")]
+    Failed {
+        /// The device's name, for people.
+        device: Arc<str>,
+        /// What was tried.
+        action: Action,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// What it means.
+        class: Class,
+        /// Why, and what to do.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A device that lies on another one refuses it for a reason of its own.
     #[error("{action} of {len} bytes at offset {offset}: {reason}")]
     Refused {
@@ -235,7 +251,7 @@ impl Error {
             Error::Device { action, source, .. } => classify(*action, source),
             Error::Truncated { action, .. } => medium(*action),
             Error::CacheLost { .. } => Class::MediumWrite,
-            Error::Refused { class, .. } => *class,
+            Error::Failed { class, .. } | Error::Refused { class, .. } => *class,
             Error::Corrupt { .. } => Class::MediumRead,
             Error::Engine { .. } => Class::Internal,
         }
@@ -461,6 +477,22 @@ pub enum OpenError {
         /// What the medium has.
         medium_bytes: u64,
     },
+    /// Nobody has registered that kind.
+    #[error("{spec}: nothing here opens backings of that kind")]
+    UnknownKind {
+        /// As it was given.
+        spec: String,
+    },
+    /// A kind of backing that was registered refuses it for a reason of its own.
+    #[error("{name}: {source}")]
+    Refused {
+        /// As it was given.
+        name: Name,
+        /// It is in use by others.
+        is_in_use: bool,
+        /// Why, and what to do.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The operating system refused something else.
     #[error("{}: cannot {what}: {source}{}", path.display(), advice(source))]
     System {
@@ -477,7 +509,11 @@ impl OpenError {
     /// Whether it is in use by others: opening it may succeed later.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::Claimed { .. } | Self::LoopBacking { .. })
+        match self {
+            Self::Locked { .. } | Self::Claimed { .. } | Self::LoopBacking { .. } => true,
+            Self::Refused { is_in_use, .. } => *is_in_use,
+            _ => false,
+        }
     }
 }
 

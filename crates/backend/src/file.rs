@@ -1,6 +1,6 @@
 //! A regular file or block device: the checks of a request before its first system call.
 //!
-//! Opening is in `open.rs`, the open file in `open_file.rs`, the execution of a request in
+//! Opening is in `file/open.rs`, the open file in `open_file.rs`, the execution of a request in
 //! `job.rs`.
 
 use std::fs;
@@ -23,8 +23,11 @@ use crate::{
     format_size,
 };
 
-pub(crate) mod block;
+mod block;
+mod open;
 mod origin;
+
+pub(crate) use open::PathSpec;
 
 /// A drive in a regular file or on a block device.
 #[derive(Debug)]

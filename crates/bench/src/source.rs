@@ -118,6 +118,7 @@ impl Source {
                 ebof_backend::Source::Memory { .. } => "mem".to_owned(),
                 ebof_backend::Source::Null { .. } => "null".to_owned(),
                 ebof_backend::Source::Path { path, .. } => path.display().to_string(),
+                ebof_backend::Source::Named { scheme, name } => format!("{scheme}:{name}"),
             },
             Self::Device(_, name) => name.clone(),
         }

@@ -1,10 +1,12 @@
-//! The specification of a drive's backing: a file, a block device, memory or nothing.
+//! The specification of a drive's backing: a file, a block device, memory, nothing, or what else a
+//! program has a scheme for.
 //!
 //! ```text
 //! disk.img                      a file or block device, as it is
 //! disk2.img:10G                 the same with its size: created (sparse) if it is missing
 //! disk.img,size=10G,direct      with options
 //! mem:1G  null:1T               memory; reads zeros and forgets writes
+//! SCHEME:NAME,readonly          something else, where the program knows the scheme
 //! ```
 //! Sizes are those of [`parse_size`]. A comma that is part of a path is written twice.
 
@@ -72,9 +74,38 @@ pub enum Source {
         /// Bypass the page cache; `None`: for block devices only.
         direct: Option<bool>,
     },
+    /// Somewhere else. Only texts that are parsed [with its scheme](Spec::parse) have it.
+    Named {
+        /// What is in front of the first colon.
+        scheme: String,
+        /// What is behind it, which only that scheme's owner understands.
+        name: String,
+    },
 }
 
 impl Spec {
+    /// Parses a text in which, besides memory and the null device, sources have one of `schemes`.
+    /// With others a colon belongs to a path.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str, schemes: &[&str]) -> Result<Self, BackingError> {
+        let mut words = split_commas(text).into_iter();
+        let head = words.next().unwrap_or_default();
+        let mut options = Options::default();
+        words.try_for_each(|word| options.take(&word))?;
+        let (kind, rest) = head.split_once(':').unwrap_or((&head, ""));
+        let source = match kind {
+            "mem" | "memory" => Source::Memory { size_bytes: options.capacity("mem", rest)? },
+            "null" => Source::Null { size_bytes: options.capacity("null", rest)? },
+            scheme if head.contains(':') && schemes.contains(&scheme) => options.named(scheme, rest)?,
+            _ => options.path(&head)?,
+        };
+        let read_only = options.read_only.unwrap_or(false);
+        let nested = options.nested.unwrap_or(false);
+        Ok(Self { source, read_only, nested, block_bytes: options.block_bytes })
+    }
+
     /// The file or block device at `path`, with the defaults.
     #[must_use]
     pub fn path(path: impl Into<PathBuf>) -> Spec {
@@ -192,20 +223,9 @@ pub const DRIVE_FORM: &str = "accepted: PATH, PATH:SIZE (made when missing), mem
 impl FromStr for Spec {
     type Err = BackingError;
 
+    /// Without other schemes.
     fn from_str(text: &str) -> Result<Self, BackingError> {
-        let mut words = split_commas(text).into_iter();
-        let head = words.next().unwrap_or_default();
-        let mut options = Options::default();
-        words.try_for_each(|word| options.take(&word))?;
-        let (kind, size) = head.split_once(':').unwrap_or((&head, ""));
-        let source = match kind {
-            "mem" | "memory" => Source::Memory { size_bytes: options.capacity("mem", size)? },
-            "null" => Source::Null { size_bytes: options.capacity("null", size)? },
-            _ => options.path(&head)?,
-        };
-        let read_only = options.read_only.unwrap_or(false);
-        let nested = options.nested.unwrap_or(false);
-        Ok(Self { source, read_only, nested, block_bytes: options.block_bytes })
+        Self::parse(text, &[])
     }
 }
 
@@ -252,16 +272,30 @@ impl Options {
 
     /// The size of a drive that is no file.
     fn capacity(&mut self, kind: &'static str, text: &str) -> Result<u64, BackingError> {
+        self.refuse_file_options()?;
+        if !text.is_empty() {
+            self.size(text)?;
+        }
+        self.size_bytes.ok_or(BackingError::NoSize { kind })
+    }
+
+    /// What has another scheme has a size of its own.
+    fn named(&self, scheme: &str, name: &str) -> Result<Source, BackingError> {
+        self.refuse_file_options()?;
+        if self.size_bytes.is_some() {
+            return Err(BackingError::FileOption { option: "size" });
+        }
+        Ok(Source::Named { scheme: scheme.to_owned(), name: checked_path(name)?.to_owned() })
+    }
+
+    fn refuse_file_options(&self) -> Result<(), BackingError> {
         if self.direct.is_some() {
             return Err(BackingError::FileOption { option: "direct" });
         }
         if self.nested.is_some() {
             return Err(BackingError::FileOption { option: "nested" });
         }
-        if !text.is_empty() {
-            self.size(text)?;
-        }
-        self.size_bytes.ok_or(BackingError::NoSize { kind })
+        Ok(())
     }
 
     /// Splits `PATH:SIZE`. What follows the last colon is a size when it begins with a digit and
@@ -349,6 +383,7 @@ impl fmt::Display for Spec {
         match &self.source {
             Source::Memory { size_bytes } => write!(f, "mem:{}", format_size(*size_bytes))?,
             Source::Null { size_bytes } => write!(f, "null:{}", format_size(*size_bytes))?,
+            Source::Named { scheme, name } => write!(f, "{scheme}:{}", name.replace(',', ",,"))?,
             Source::Path { path, size_bytes, direct } => {
                 write_path(f, path)?;
                 if let Some(size) = size_bytes {

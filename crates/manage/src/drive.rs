@@ -169,6 +169,7 @@ impl FromStr for Drive {
         match spec.source {
             Source::Memory { size_bytes } => in_memory(Self::Memory { size_bytes }),
             Source::Null { size_bytes } => in_memory(Self::Null { size_bytes }),
+            Source::Named { .. } => unreachable!("the text was parsed without schemes"),
             Source::Path { path, size_bytes, direct } => {
                 let path = path.into_os_string().into_string().expect("it was read from a text");
                 Ok(Self::File(FileDrive { path, size_bytes, direct, read_only, nested }))

@@ -143,6 +143,7 @@ impl Device {
                 ebof_backend::Source::Path { path, .. } => Kind::Path(path.clone(), spec),
                 ebof_backend::Source::Memory { .. } => opened(name, &spec, "memory")?,
                 ebof_backend::Source::Null { .. } => opened(name, &spec, "null")?,
+                ebof_backend::Source::Named { .. } => opened(name, &spec, "registered")?,
             }
         };
         Ok(Self { name: name.to_owned(), kind })

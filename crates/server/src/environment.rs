@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use ebof_backend::{BackingId, Device, IoFactory, OpenError, Spec};
+use ebof_backend::{BackingId, Device, IoFactory, Kinds, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
@@ -82,12 +82,14 @@ pub trait Storage: Send + Sync {
     fn remove(&self, path: &Path);
 }
 
-/// Files, block devices and memory of this machine.
-struct System;
-
-impl Storage for System {
+/// Files, block devices and memory of this machine, and what else the program has registered.
+impl Storage for Kinds {
     fn open(&self, spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
-        ebof_backend::open(spec)
+        Kinds::open(self, spec)
+    }
+
+    fn id(&self, spec: &Spec) -> Option<BackingId> {
+        Kinds::id(self, spec)
     }
 
     fn is_missing(&self, path: &Path) -> bool {
@@ -105,7 +107,7 @@ impl Default for Environment {
         Self {
             clock: Clock::system(),
             io: IoFactory::default(),
-            storage: Arc::new(System),
+            storage: Arc::new(Kinds::system()),
             rdma: RdmaNetwork::System,
             machine: machine_of_process(),
             making: Making::default(),

@@ -102,6 +102,30 @@ fn errors_say_what_is_accepted() {
     assert!(refusal("a,dierct").starts_with("`dierct` is not an option of a drive; accepted: size=SIZE"));
 }
 
+#[test]
+fn a_scheme_is_one_only_where_the_program_knows_it() {
+    let parse = |text: &str| Spec::parse(text, &["shelf", "nvme+tcp"]);
+    let named = |scheme: &str, name: &str| {
+        let source = Source::Named { scheme: scheme.into(), name: name.into() };
+        Spec { source, read_only: false, nested: false, block_bytes: None }
+    };
+    assert_eq!(parse("shelf:a/b@c"), Ok(named("shelf", "a/b@c")));
+    assert_eq!(parse("nvme+tcp://host:4420/nqn/1"), Ok(named("nvme+tcp", "//host:4420/nqn/1")));
+    let with_options = Spec { read_only: true, block_bytes: Some(BlockBytes::B4096), ..named("shelf", "a,b:1G") };
+    assert_eq!(parse("shelf:a,,b:1G,readonly,block=4096"), Ok(with_options.clone()));
+    assert_eq!(parse(&with_options.to_string()), Ok(with_options));
+    for text in ["shelf", "./shelf:a", "shelf2:a", "mem:1G", "disk.img:10G"] {
+        assert_eq!(parse(text), text.parse(), "{text}");
+    }
+    assert_eq!(spec("shelf:a/b@c"), Spec::path("shelf:a/b@c"));
+    assert_eq!(parse("shelf:"), Err(BackingError::Empty));
+    for option in ["size=1G", "direct", "nested"] {
+        let option = option.split_once('=').map_or(option, |(option, _)| option);
+        let text = format!("shelf:a,{option}=1");
+        assert_eq!(parse(&text), Err(BackingError::FileOption { option }), "{text}");
+    }
+}
+
 fn any_spec() -> impl Strategy<Value = Spec> {
     let size = 1..=i64::MAX.unsigned_abs();
     let round = (1_u64..1024, 0_u32..51).prop_map(|(number, shift)| number << shift);

@@ -205,6 +205,89 @@ mod tests {
     }
 
     #[test]
+    fn a_device_without_a_path_is_what_it_says() {
+        let environment = Environment::default();
+        let namespace = Namespace::new(1, Drive::file("pool:image"));
+        let of = |device: Arc<dyn Device>| object_of(&device, &subsystem("a").nqn, &namespace, &environment).unwrap();
+        let image = |origin| Arc::new(Image { medium: ebof_backend::Memory::new(1 << 20, 512, false), origin });
+        let everywhere = of(image(DataOrigin::Everywhere("pool.image".to_owned())));
+        assert_eq!(everywhere, digest(&EVERYWHERE, "pool.image"));
+        assert_eq!(of(image(DataOrigin::Recorded([7; 16]))), DataId([7; 16]));
+        assert_eq!(of(image(DataOrigin::Machine("image".to_owned()))), digest(&environment.machine, "image"));
+        assert_ne!(of(image(DataOrigin::Unknown)), of(image(DataOrigin::Unknown)));
+        let open = |id| ebof_backend::BackingId::lasting("pool", id);
+        let known = |id: &'static str, nsid| {
+            let identifiers =
+                identifiers(&subsystem("a"), &Namespace::new(nsid, namespace.drive.clone()), everywhere, nsid > 1);
+            ((subsystem("a").nqn, nsid), (everywhere, Some(open(id)), identifiers))
+        };
+        // Two namespaces may have one backing, and not two backings with one identity.
+        let same = KnownData(BTreeMap::from([known("image", 1), known("image", 2)]));
+        assert!(same.check(&KnownData::default()).is_ok());
+        let copy = KnownData(BTreeMap::from([known("image", 1), known("copy", 2)]));
+        assert!(matches!(copy.check(&KnownData::default()), Err(StartError::SameObject { nsid: 2, first: 1, .. })));
+        let was = KnownData(BTreeMap::from([known("copy", 1)]));
+        assert!(matches!(same.check(&was), Err(StartError::SameObject { nsid: 1, .. })));
+    }
+
+    /// A device without a path whose data outlive the process.
+    #[derive(Debug)]
+    struct Image {
+        medium: ebof_backend::Memory,
+        origin: DataOrigin,
+    }
+
+    impl Device for Image {
+        fn geometry(&self) -> ebof_backend::Geometry {
+            self.medium.geometry()
+        }
+
+        fn submit(&self, io: &mut ebof_backend::Io, request: ebof_backend::Request) -> ebof_backend::Submitted {
+            self.medium.submit(io, request)
+        }
+
+        fn persistent(&self) -> Option<&dyn Persistent> {
+            Some(self)
+        }
+
+        fn describe(&self) -> String {
+            "pool:image".to_owned()
+        }
+    }
+
+    impl Persistent for Image {
+        fn id(&self) -> Option<BackingId> {
+            Some(BackingId::lasting("pool", "image"))
+        }
+
+        fn origin(&self) -> DataOrigin {
+            self.origin.clone()
+        }
+
+        fn record(&self, _identity: [u8; 16]) -> bool {
+            false
+        }
+
+        fn is_idle(&self) -> bool {
+            true
+        }
+
+        fn current_bytes(&self, _asked_bytes: Option<u64>) -> Result<u64, ebof_backend::OpenError> {
+            Ok(self.geometry().capacity_bytes)
+        }
+
+        fn extend(&self, _asked_bytes: u64) -> Result<Option<u64>, ebof_backend::OpenError> {
+            Ok(None)
+        }
+
+        fn take_back_extension(&self, _before_bytes: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn grow(&self, _capacity_bytes: u64) {}
+    }
+
+    #[test]
     fn what_is_set_is_announced() {
         let mut namespace = Namespace::new(1, "null:1M".parse().unwrap());
         let mut subsystem = subsystem("a");

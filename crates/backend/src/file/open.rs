@@ -1,4 +1,4 @@
-//! Opens a device from its specification.
+//! Opens a file or block device.
 //!
 //! Checks everything that could fail later and can be known now: size, block size, permissions,
 //! other users. A new file is durable, with its name and size, before it is used.
@@ -7,77 +7,32 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::file::block::{self, Lock};
-use crate::file::{FileDevice, id_at};
+use super::block::{self, Lock};
 use crate::name::Name;
 use crate::open_file::{Handle, Kind, OpenFile};
 use crate::size::{check_blocks, is_size, round_up};
-use crate::{BackingId, Buffer, Device, Geometry, Memory, Null, OpenError, Source, Spec};
+use crate::{Buffer, Geometry, OpenError};
 
 /// How long to wait for the lock of a process that has ended.
 const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens a drive, and creates its file if the specification has a size and there is none.
-///
-/// # Errors
-/// What is wrong with the drive, and what to do about it.
-pub fn open(spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
-    let block_bytes = spec.block_bytes.map_or(512, crate::BlockBytes::bytes);
-    match &spec.source {
-        Source::Memory { size_bytes } => {
-            let size_bytes = round_up(*size_bytes);
-            check_blocks(Name::new("mem"), size_bytes, block_bytes)?;
-            if size_bytes > Memory::CAPACITY_BYTES_MAX {
-                return Err(OpenError::MemoryTooLarge { size_bytes, bytes_max: Memory::CAPACITY_BYTES_MAX });
-            }
-            Ok(Arc::new(Memory::new(size_bytes, block_bytes, spec.read_only)))
-        }
-        Source::Null { size_bytes } => {
-            let size_bytes = round_up(*size_bytes);
-            check_blocks(Name::new("null"), size_bytes, block_bytes)?;
-            Ok(Arc::new(Null::new(size_bytes, block_bytes, spec.read_only)))
-        }
-        Source::Path { path, size_bytes, direct } => {
-            let path_spec = PathSpec {
-                path,
-                size_bytes: *size_bytes,
-                direct: *direct,
-                read_only: spec.read_only,
-                block_bytes: spec.block_bytes.map(crate::BlockBytes::bytes),
-            };
-            Ok(Arc::new(FileDevice::new(path_spec.open()?)))
-        }
-    }
-}
-
-/// What tells the backing that `spec` names from others, without opening it; `None` if it is not
-/// there, or its data end with the device.
-#[must_use]
-pub fn id(spec: &Spec) -> Option<BackingId> {
-    match &spec.source {
-        Source::Memory { .. } | Source::Null { .. } => None,
-        Source::Path { path, .. } => id_at(path),
-    }
-}
-
 /// A file or block device to be opened, and how.
-struct PathSpec<'a> {
-    path: &'a Path,
-    size_bytes: Option<u64>,
-    direct: Option<bool>,
-    read_only: bool,
-    block_bytes: Option<u32>,
+pub(crate) struct PathSpec<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) direct: Option<bool>,
+    pub(crate) read_only: bool,
+    pub(crate) block_bytes: Option<u32>,
 }
 
 impl PathSpec<'_> {
-    fn open(&self) -> Result<OpenFile, OpenError> {
+    pub(crate) fn open(&self) -> Result<OpenFile, OpenError> {
         let path = || self.path.to_owned();
         let metadata = match fs::metadata(self.path) {
             Ok(metadata) => metadata,
