@@ -13,7 +13,7 @@ use crate::{
     Action, Buffer, Completion, Device, Error, Geometry, Io, Lent, Operation, Request, Resident, Segments, Submitted,
     format_size,
 };
-use ebof_region::{CHUNK_BYTES, Pages};
+use ebof_region::{CHUNK_BYTES, ChunkPlace, Chunks, Pages};
 
 /// [`CHUNK_BYTES`], as a position on the device.
 const CHUNK_SPAN: u64 = 128 << 10;
@@ -28,6 +28,7 @@ type Group = OnceLock<Box<[Chunk]>>;
 /// A sparse device in memory.
 pub struct Memory {
     geometry: Geometry,
+    chunks: Chunks,
     groups: Box<[Group]>,
 }
 
@@ -40,6 +41,13 @@ impl Memory {
     /// `logical_block_bytes`.
     #[must_use]
     pub fn new(capacity_bytes: u64, logical_block_bytes: u32, read_only: bool) -> Memory {
+        Self::of_chunks(Chunks::of_process(), capacity_bytes, logical_block_bytes, read_only)
+    }
+
+    /// The same that consists of `chunks`: of [files](Chunks::in_files), if it is to be handed to
+    /// another process one day ([`into_places`](Self::into_places)).
+    #[must_use]
+    pub fn of_chunks(chunks: Chunks, capacity_bytes: u64, logical_block_bytes: u32, read_only: bool) -> Memory {
         let geometry = Geometry {
             capacity_bytes,
             block_bytes: 1,
@@ -51,7 +59,7 @@ impl Memory {
             volatile_cache: false,
         };
         let (last_group, _) = locate(capacity_bytes.saturating_sub(1) / CHUNK_SPAN);
-        Memory { geometry, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
+        Memory { geometry, chunks, groups: (0..=last_group).map(|_| OnceLock::new()).collect() }
     }
 
     /// Bytes of memory in use for data. Takes the lock of every chunk: for tests and diagnostics.
@@ -59,6 +67,46 @@ impl Memory {
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
         chunks.filter(|chunk| read_lock(chunk).is_some()).map(|_| CHUNK_SPAN).sum()
+    }
+
+    /// Ends the device, and gives where each chunk is that was ever written, by its number on the
+    /// device, ascending: in the [files](Chunks::into_files) of the source that it consists of, for
+    /// who hands them to another process. All other chunks read as zeros. What came in from
+    /// elsewhere by exchange is copied; all else stays where it is.
+    ///
+    /// # Errors
+    /// The source has no files, or none left; nothing has changed.
+    pub fn into_places(mut self) -> Result<Vec<(u64, ChunkPlace)>, Memory> {
+        if !self.gather() {
+            return Err(self);
+        }
+        let mut places = Vec::new();
+        for (group, chunks) in (0..).zip(self.groups) {
+            for (index, chunk) in (0..).zip(chunks.into_inner().into_iter().flatten()) {
+                if let Some(pages) = chunk.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                    let place = self.chunks.give_up(pages).expect("all were gathered, and nobody else has them");
+                    places.push((group * GROUP_CHUNKS as u64 + index, place));
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// Copies chunks from elsewhere to the files of its source. `false` if it has none.
+    fn gather(&mut self) -> bool {
+        for chunk in self.groups.iter_mut().filter_map(OnceLock::get_mut).flatten() {
+            if let Some(pages) = chunk.get_mut().unwrap_or_else(PoisonError::into_inner)
+                && !self.chunks.keeps(pages)
+            {
+                let mut own = self.chunks.take();
+                if !self.chunks.keeps(&own) {
+                    return false;
+                }
+                own.as_mut_bytes().copy_from_slice(pages.as_bytes());
+                *pages = own;
+            }
+        }
+        true
     }
 
     fn run(&self, mut request: Request) -> Completion {
@@ -110,7 +158,7 @@ impl Memory {
             let within = span(position, from.len());
             let (piece, rest) = from.split_at(within.len());
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(Pages::chunk);
+            let pages = chunk.get_or_insert_with(|| self.chunks.take());
             pages.as_mut_bytes()[within.clone()].copy_from_slice(piece);
             position += length(&within);
             from = rest;
@@ -140,7 +188,7 @@ impl Memory {
             let position = offset + done as u64;
             let within = span(position, len - done);
             let mut chunk = write_lock(self.chunk_to_write(position));
-            let pages = chunk.get_or_insert_with(Pages::chunk);
+            let pages = chunk.get_or_insert_with(|| self.chunks.take());
             data.read(done, &mut pages.as_mut_bytes()[within.clone()]);
             done += within.len();
         }
@@ -267,6 +315,8 @@ impl fmt::Debug for Memory {
 
 #[cfg(test)]
 mod tests {
+    use ebof_region::{MappingAccess, SharedMapping};
+
     use super::*;
     use crate::Buffer;
 
@@ -319,6 +369,52 @@ mod tests {
         let all = read(&memory, 0, 3 * CHUNK_BYTES);
         let expected = |at: usize| if at / CHUNK_BYTES == 1 { 2 } else { 1 };
         assert!(all.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    }
+
+    #[test]
+    fn a_device_in_files_is_found_again_by_who_has_them_and_its_table() {
+        let chunks = Chunks::in_files();
+        let memory = Memory::of_chunks(chunks.clone(), 64 << 30, 512, false);
+        write(&memory, 0, 2 * CHUNK_BYTES, 1);
+        write(&memory, 2 * CHUNK_SPAN, 4096, 2);
+        write(&memory, (60 << 30) - 512, 1024, 3);
+        write(&memory, 40 << 30, CHUNK_BYTES, 9);
+        deallocate(&memory, vec![40 << 30..(40 << 30) + CHUNK_SPAN]);
+        // A receive buffer of the same source becomes a chunk, and one from elsewhere is copied.
+        let mut buffer = Buffer::chunk_of(&chunks);
+        buffer.as_mut_slice().fill(4);
+        let bytes = buffer.as_slice().as_ptr();
+        let operation = Operation::Write { offset: 0, len: CHUNK_BYTES, data: buffer.into(), fua: false };
+        drop(memory.run(Request::new(0, operation)).data);
+        assert_eq!(memory.lend(0, 1, true).unwrap().as_ref().as_ptr(), bytes);
+        write(&memory, CHUNK_SPAN, CHUNK_BYTES, 5);
+        let last = (60 << 30) / CHUNK_SPAN;
+        let places = memory.into_places().unwrap();
+        assert_eq!(places.iter().map(|(chunk, _)| *chunk).collect::<Vec<_>>(), [0, 1, 2, last - 1, last]);
+        let files = chunks.into_files().unwrap();
+        let read = |chunk: usize, at: usize| {
+            let (_, place) = places[chunk];
+            let file = files.iter().find(|file| file.number == place.file).unwrap();
+            // As another process does, which has the descriptor.
+            let access = MappingAccess::ALL;
+            let mapping = SharedMapping::map(&file.file, 0, file.bytes as u64, access).unwrap();
+            let mut bytes = [0xEE; 512];
+            mapping.read(place.piece as usize * CHUNK_BYTES + at, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!((read(0, 0), read(0, CHUNK_BYTES - 512)), ([4; 512], [4; 512]));
+        assert_eq!((read(1, 0), read(1, CHUNK_BYTES - 512)), ([5; 512], [5; 512]));
+        assert_eq!((read(2, 4096 - 512), read(2, 4096)), ([2; 512], [0; 512]));
+        assert_eq!((read(3, CHUNK_BYTES - 512), read(3, 0)), ([3; 512], [0; 512]));
+        assert_eq!((read(4, 0), read(4, 512)), ([3; 512], [0; 512]));
+    }
+
+    #[test]
+    fn a_device_that_is_not_in_files_goes_on() {
+        let memory = Memory::new(1 << 20, 512, false);
+        write(&memory, 0, 512, 1);
+        let memory = memory.into_places().unwrap_err();
+        assert_eq!(read(&memory, 0, 512), [1; 512]);
     }
 
     #[test]

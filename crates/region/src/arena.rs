@@ -2,16 +2,24 @@
 //! larger than what the processor can translate in pages of 4 KiB. Either from the first write on,
 //! or later, when somebody asks for it ([`Arena::collapse`]).
 //!
+//! The memory is private to the process, or in files of memory that can be handed to another
+//! process ([`Arena::into_files`]).
+//!
 //! Soundness rests on one rule, that of a heap: a piece that has been taken belongs to its
 //! [`Pages`] alone, and is free again when these are dropped. A mapping ends with the last of those
-//! who have it: the source and the pieces.
+//! who have it: the source and the pieces. A file leaves the process only when no piece of it has
+//! an owner here any more, and its mapping has ended: nobody changes the bytes behind a reference.
+//! It is sealed against becoming shorter.
 
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::IntoBytes;
@@ -45,13 +53,6 @@ impl Pages {
     pub fn zeroed(count: usize) -> Pages {
         let pages = zeroed_pages(count);
         Pages { first: NonNull::from(Box::leak(pages)).cast(), count, mapping: None }
-    }
-
-    /// A zeroed chunk of [`CHUNK_BYTES`](crate::CHUNK_BYTES), under which a huge page is put as
-    /// soon as that disturbs nobody. Aborts the process when memory is exhausted.
-    #[must_use]
-    pub fn chunk() -> Pages {
-        crate::chunk::take()
     }
 
     /// How many there are.
@@ -122,10 +123,43 @@ enum Huge {
     Later,
 }
 
+/// Where the memory of an arena is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArenaMemory {
+    /// In the process, and nowhere else.
+    Private,
+    /// In files of memory.
+    Files,
+}
+
+/// Where a piece is in the files of an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkPlace {
+    /// Number of the file.
+    pub file: u32,
+    /// Number of the piece in it.
+    pub piece: u32,
+}
+
+/// A file of an arena: memory that lives as long as somebody has a descriptor of it.
+#[derive(Debug)]
+pub struct ArenaFile {
+    /// Its number, as in [`ChunkPlace`].
+    pub number: u32,
+    /// Its size. What was not written takes no memory.
+    pub bytes: usize,
+    /// The file.
+    pub file: OwnedFd,
+}
+
 /// A mapping that is cut into pieces of one size.
 struct Mapping {
+    /// Which one of its arena it is.
+    number: u32,
     first: NonNull<Page>,
     bytes: usize,
+    /// What is mapped; private memory otherwise.
+    file: Option<OwnedFd>,
     piece_pages: usize,
     pieces: Mutex<Pieces>,
 }
@@ -143,6 +177,15 @@ struct Pieces {
     later: bool,
 }
 
+impl Pieces {
+    fn all_free(bytes: usize, arena: &Arena) -> Self {
+        let pieces = bytes / PAGE_BYTES / arena.piece_pages;
+        // The first ones are taken first.
+        let free = (0..u32::try_from(pieces).expect("at most a mapping's pages")).rev().collect();
+        Self { free, taken: vec![0; bytes / HUGE_BYTES], full: Vec::new(), later: arena.huge == Huge::Later }
+    }
+}
+
 // SAFETY: its memory belongs to the owners of the pieces; this only says which are free, behind a
 // lock.
 // JUSTIFICATION: the memory is behind a pointer.
@@ -153,7 +196,11 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// `bytes`, a multiple of [`HUGE_BYTES`], which is a multiple of a piece's.
-    fn new(bytes: usize, piece_pages: usize, huge: Huge) -> Result<Mapping, Errno> {
+    fn new(number: u32, bytes: usize, arena: &Arena) -> Result<Mapping, Errno> {
+        let file = match arena.location {
+            ArenaMemory::Private => None,
+            ArenaMemory::Files => Some(new_file(bytes)?),
+        };
         // Private memory of a process, which takes none before it is written. Larger, so that it
         // has an aligned part.
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -176,22 +223,29 @@ impl Mapping {
             }
             first
         };
-        if huge == Huge::AtFirstWrite {
+        // Owns the range from here on.
+        let mapping = Mapping {
+            number,
+            first: NonNull::new(first.cast()).ok_or(Errno::NOMEM)?,
+            bytes,
+            file,
+            piece_pages: arena.piece_pages,
+            pieces: Mutex::new(Pieces::all_free(bytes, arena)),
+        };
+        if let Some(file) = &mapping.file {
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            // SAFETY: the range is the mapping's, nobody has an address in it, and the file is as
+            // long.
+            // JUSTIFICATION: a file at an address of this alignment has no safe interface.
+            unsafe { rustix::mm::mmap(first, bytes, protection, flags, file, 0)? };
+        }
+        if arena.huge == Huge::AtFirstWrite {
             // Where the system has none, the pages are small ones. SAFETY: the range is the
             // mapping's, and the advice changes no bytes.
             // JUSTIFICATION: there is no safe interface.
             let _without = unsafe { rustix::mm::madvise(first, bytes, Advice::LinuxHugepage) };
         }
-        let pieces = bytes / PAGE_BYTES / piece_pages;
-        // The first ones are taken first.
-        let free = (0..u32::try_from(pieces).expect("at most a mapping's pages")).rev().collect();
-        let taken = vec![0; bytes / HUGE_BYTES];
-        Ok(Mapping {
-            first: NonNull::new(first.cast()).ok_or(Errno::NOMEM)?,
-            bytes,
-            piece_pages,
-            pieces: Mutex::new(Pieces { free, taken, full: Vec::new(), later: huge == Huge::Later }),
-        })
+        Ok(mapping)
     }
 
     fn lock(&self) -> MutexGuard<'_, Pieces> {
@@ -225,23 +279,33 @@ impl Mapping {
         Some((Pages { first, count: self.piece_pages, mapping: Some(Arc::clone(self)) }, is_full))
     }
 
+    /// The number of the piece that begins there.
+    fn piece_at(&self, first: NonNull<Page>) -> u32 {
+        let pages = (first.addr().get() - self.first.addr().get()) / PAGE_BYTES;
+        u32::try_from(pages / self.piece_pages).expect("as it was when it was taken")
+    }
+
     /// Gives the memory of a piece back to the system: it reads as zeros from then on.
     fn free(&self, first: NonNull<Page>) {
         let bytes = self.piece_pages * PAGE_BYTES;
+        // The other advice would leave the pages of a file in it.
+        let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
         // SAFETY: the piece is within the mapping, and its last owner has just given it up.
         // JUSTIFICATION: there is no safe interface.
-        let given_back = unsafe { rustix::mm::madvise(first.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
+        let given_back = unsafe { rustix::mm::madvise(first.as_ptr().cast(), bytes, advice) };
         if given_back.is_err() {
             // Locked memory stays. SAFETY: as above.
             // JUSTIFICATION: as above.
             unsafe { ptr::write_bytes(first.as_ptr(), 0, self.piece_pages) };
         }
-        let pages = (first.addr().get() - self.first.addr().get()) / PAGE_BYTES;
-        let piece = u32::try_from(pages / self.piece_pages).expect("as it was when it was taken");
+        let piece = self.piece_at(first);
         let (part, _) = self.part(piece);
         let mut pieces = self.lock();
-        pieces.free.push(piece);
+        // A piece has one owner, who frees it once: one more would have two owners of the same
+        // bytes next time.
+        assert!(pieces.taken[part] > 0, "a piece is freed that nobody had");
         pieces.taken[part] -= 1;
+        pieces.free.push(piece);
     }
 
     /// Takes the next part that was taken completely, and still is.
@@ -277,16 +341,27 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping's, and all pieces are free: each holds the mapping.
+        // SAFETY: the range is the mapping's, and no piece has an owner: each holds the mapping.
         // JUSTIFICATION: there is no safe interface.
         let _ours = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.bytes) };
     }
+}
+
+/// A file of memory, all zero. Nobody can make it shorter: an access behind its end would be a
+/// signal.
+fn new_file(bytes: usize) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::memfd_create(c"ebof-arena", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
 }
 
 /// A source of pieces of one size, all zero. Its mappings grow with what is taken.
 pub struct Arena {
     piece_pages: usize,
     huge: Huge,
+    location: ArenaMemory,
+    /// None is ever removed: its index is its number.
     mappings: Mutex<Vec<Arc<Mapping>>>,
 }
 
@@ -298,7 +373,7 @@ impl Arena {
     /// It is another number.
     #[must_use]
     pub const fn new(piece_bytes: usize) -> Arena {
-        Self::with(piece_bytes, Huge::AtFirstWrite)
+        Self::with(piece_bytes, Huge::AtFirstWrite, ArenaMemory::Private)
     }
 
     /// The same with small pages, which [`Arena::collapse`] replaces.
@@ -307,12 +382,67 @@ impl Arena {
     /// As [`Arena::new`].
     #[must_use]
     pub const fn small_at_first(piece_bytes: usize) -> Arena {
-        Self::with(piece_bytes, Huge::Later)
+        Self::with(piece_bytes, Huge::Later, ArenaMemory::Private)
     }
 
-    const fn with(piece_bytes: usize, huge: Huge) -> Arena {
+    /// The same in files of memory, which can be handed to another process. First writes, pieces
+    /// that are freed and huge pages cost more there
+    /// ([0106](../../../docs/adr/0106-memory-to-be-handed-over.md)).
+    ///
+    /// # Panics
+    /// As [`Arena::new`].
+    #[must_use]
+    pub const fn small_in_files(piece_bytes: usize) -> Arena {
+        Self::with(piece_bytes, Huge::Later, ArenaMemory::Files)
+    }
+
+    const fn with(piece_bytes: usize, huge: Huge, location: ArenaMemory) -> Arena {
         assert!(piece_bytes >= PAGE_BYTES && HUGE_BYTES.is_multiple_of(piece_bytes));
-        Arena { piece_pages: piece_bytes / PAGE_BYTES, huge, mappings: Mutex::new(Vec::new()) }
+        Arena { piece_pages: piece_bytes / PAGE_BYTES, huge, location, mappings: Mutex::new(Vec::new()) }
+    }
+
+    /// Whether `pages` are a piece that is in a file of this arena.
+    #[must_use]
+    pub fn keeps(&self, pages: &Pages) -> bool {
+        let Some(mapping) = pages.mapping.as_ref().filter(|mapping| mapping.file.is_some()) else { return false };
+        self.lock().get(mapping.number as usize).is_some_and(|own| Arc::ptr_eq(own, mapping))
+    }
+
+    /// Gives a piece up without freeing it: its bytes stay in the file that it is in, and are found
+    /// by the place.
+    ///
+    /// # Errors
+    /// It is in no file [of this arena](Self::keeps), and is given back.
+    pub fn give_up(&self, pages: Pages) -> Result<ChunkPlace, Pages> {
+        if !self.keeps(&pages) {
+            return Err(pages);
+        }
+        // Not freed, and no owner of the mapping any more.
+        let mut pages = ManuallyDrop::new(pages);
+        let mapping = pages.mapping.take().expect("what is kept in a file is of a mapping");
+        Ok(ChunkPlace { file: mapping.number, piece: mapping.piece_at(pages.first) })
+    }
+
+    /// The files that the memory is in, to be handed to another process. What was
+    /// [given up](Self::give_up) is in them, and all other pieces are zero.
+    ///
+    /// # Errors
+    /// Somebody has a piece, and nothing has changed.
+    pub fn into_files(self) -> Result<Vec<ArenaFile>, Arena> {
+        let mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only this arena makes more owners of a mapping, and it is owned here.
+        let has_owners = mappings.iter().any(|mapping| Arc::strong_count(mapping) > 1);
+        drop(mappings);
+        if has_owners {
+            return Err(self);
+        }
+        let mappings = self.mappings.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let files = mappings.into_iter().map(|mapping| {
+            let mut mapping = Arc::into_inner(mapping).expect("it had one owner, and nobody makes another");
+            let file = mapping.file.take();
+            file.map(|file| ArenaFile { number: mapping.number, bytes: mapping.bytes, file })
+        });
+        Ok(files.flatten().collect())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Mapping>>> {
@@ -336,7 +466,8 @@ impl Arena {
         let all: usize = mappings.iter().map(|mapping| mapping.bytes).sum();
         let wanted = all.next_power_of_two().clamp(HUGE_BYTES, MAPPING_BYTES_MAX);
         for bytes in [wanted, HUGE_BYTES] {
-            if let Ok(mapping) = Mapping::new(bytes, self.piece_pages, self.huge).map(Arc::new)
+            let number = u32::try_from(mappings.len()).expect("a process has fewer mappings");
+            if let Ok(mapping) = Mapping::new(number, bytes, self).map(Arc::new)
                 && let Some(taken) = mapping.take()
             {
                 mappings.push(mapping);
@@ -372,98 +503,4 @@ impl fmt::Debug for Arena {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PIECE: usize = 128 << 10;
-
-    fn mappings(arena: &Arena) -> Vec<(usize, usize)> {
-        let mappings = arena.mappings.lock().unwrap();
-        mappings.iter().map(|mapping| (mapping.bytes, mapping.lock().free.len())).collect()
-    }
-
-    #[test]
-    fn pieces_are_zero_aligned_and_do_not_overlap() {
-        let arena = Arena::new(PIECE);
-        let mut pieces: Vec<Pages> = (0..40).map(|_| arena.piece()).collect();
-        for (byte, piece) in (1..).zip(&mut pieces) {
-            assert!(piece.as_bytes().len() == PIECE && piece.as_bytes().iter().all(|byte| *byte == 0));
-            assert!(piece.mapping.is_some() && piece.as_bytes().as_ptr().align_offset(PAGE_BYTES) == 0);
-            piece.as_mut_bytes().fill(byte);
-        }
-        assert!((1..).zip(&pieces).all(|(byte, piece)| piece.as_bytes() == [byte; PIECE]));
-        assert_eq!(pieces[0].as_bytes().as_ptr().align_offset(HUGE_BYTES), 0, "and lie in huge pages");
-        // One after the other, as they are taken.
-        assert_eq!(pieces[1].as_bytes().as_ptr(), pieces[0].as_bytes().as_ptr_range().end);
-        // Twice as many as before, each time.
-        assert_eq!(mappings(&arena), [(HUGE_BYTES, 0), (HUGE_BYTES, 0), (2 * HUGE_BYTES, 24)]);
-    }
-
-    #[test]
-    fn a_freed_piece_is_given_back_and_reads_as_zeros() {
-        let arena = Arena::new(PIECE);
-        let mut pieces: Vec<Pages> = (0..16).map(|_| arena.piece()).collect();
-        pieces.iter_mut().for_each(|piece| piece.as_mut_bytes().fill(7));
-        let address = pieces[5].as_bytes().as_ptr();
-        drop(pieces.swap_remove(5));
-        assert_eq!(mappings(&arena), [(HUGE_BYTES, 1)]);
-        let again = arena.piece();
-        assert_eq!(again.as_bytes().as_ptr(), address);
-        assert!(again.as_bytes().iter().all(|byte| *byte == 0));
-        assert!(pieces.iter().all(|piece| piece.as_bytes() == [7; PIECE]), "the others are as they were");
-    }
-
-    #[test]
-    fn parts_whose_pieces_are_all_taken_get_huge_pages_and_keep_their_bytes() {
-        let arena = Arena::small_at_first(PIECE);
-        let mut pieces: Vec<Pages> = (0..15).map(|_| arena.piece()).collect();
-        assert!(!arena.has_full_parts() && arena.collapse().is_none(), "one piece is free");
-        pieces.push(arena.piece());
-        for (byte, piece) in (1..).zip(&mut pieces) {
-            piece.as_mut_bytes().fill(byte);
-        }
-        assert!(arena.has_full_parts());
-        match arena.collapse() {
-            Some(Ok(())) => {}
-            // An old kernel, or one without huge pages.
-            Some(Err(refused)) => assert!(matches!(refused, Errno::INVAL | Errno::NOMEM | Errno::AGAIN), "{refused}"),
-            None => panic!("nothing to do"),
-        }
-        assert!((1..).zip(&pieces).all(|(byte, piece)| piece.as_bytes() == [byte; PIECE]));
-        assert!(arena.collapse().is_none(), "once");
-        pieces.truncate(15);
-        pieces.push(arena.piece());
-        assert!(pieces[15].as_bytes().iter().all(|byte| *byte == 0), "a part of a huge page is given back");
-        assert!(arena.has_full_parts(), "and the rest needs another one");
-        pieces.truncate(15);
-        assert!(arena.collapse().is_none(), "which it does not get while a piece is free");
-    }
-
-    #[test]
-    fn a_piece_outlives_its_source_on_any_thread() {
-        let arena = Arena::new(PIECE);
-        let mut piece = arena.piece();
-        piece.as_mut_bytes().fill(9);
-        drop(arena);
-        std::thread::spawn(move || assert_eq!(piece.as_bytes(), [9; PIECE])).join().unwrap();
-    }
-
-    #[test]
-    fn threads_take_and_free_pieces_at_the_same_time() {
-        let arena = Arena::new(PIECE);
-        std::thread::scope(|scope| {
-            for byte in 1..=4 {
-                let arena = &arena;
-                scope.spawn(move || {
-                    for _ in 0..50 {
-                        let mut pieces: Vec<Pages> = (0..5).map(|_| arena.piece()).collect();
-                        assert!(pieces.iter().all(|piece| piece.as_bytes().iter().all(|found| *found == 0)));
-                        pieces.iter_mut().for_each(|piece| piece.as_mut_bytes().fill(byte));
-                        assert!(pieces.iter().all(|piece| piece.as_bytes() == [byte; PIECE]));
-                    }
-                });
-            }
-        });
-        assert!(mappings(&arena).iter().all(|(bytes, free)| *free == bytes / PIECE));
-    }
-}
+mod tests;

@@ -17,8 +17,8 @@ mod registration;
 mod shared;
 mod table;
 
-pub use arena::{Arena, Pages};
-pub use chunk::CHUNK_BYTES;
+pub use arena::{Arena, ArenaFile, ChunkPlace, Pages};
+pub use chunk::{CHUNK_BYTES, Chunks};
 pub use guest::{GuestFault, GuestMemory, GuestMemoryError, Way};
 pub use page::{PAGE_BYTES, Page};
 pub use region::{Buffer, Region};

@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use zerocopy::IntoBytes;
 
 use crate::arena::Pages;
+use crate::chunk::Chunks;
 use crate::page::PAGE_BYTES;
 use crate::registration::{Registration, Registrations};
 use crate::table::TableEntry;
@@ -119,7 +120,13 @@ impl Buffer {
     /// memory that memory drives consist of: to be exchanged with a part of one.
     #[must_use]
     pub fn chunk() -> Buffer {
-        Buffer::from_pages(Pages::chunk())
+        Buffer::chunk_of(&Chunks::of_process())
+    }
+
+    /// The same of the memory of memory drives that consist of `chunks`.
+    #[must_use]
+    pub fn chunk_of(chunks: &Chunks) -> Buffer {
+        Buffer::from_pages(chunks.take())
     }
 
     fn from_pages(pages: Pages) -> Buffer {
