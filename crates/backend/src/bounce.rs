@@ -32,27 +32,27 @@ impl Bounce {
     /// The request has not begun, and gets back what it had.
     pub(crate) fn undo(&self, request: &mut Request) {
         request.hook.clone_from(&self.above);
-        if let (Some(shared), Operation::Read { data, .. } | Operation::Write { data, .. }) =
-            (self.take(), &mut request.operation)
-        {
-            *data = shared;
+        if let Operation::Read { data, .. } | Operation::Write { data, .. } = &mut request.operation {
+            *data = self.take();
         }
     }
 
-    fn take(&self) -> Option<Segments> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The shared memory. A request either ends once or has not begun.
+    fn take(&self) -> Segments {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.take().expect("a request gets its memory back once")
     }
 }
 
 impl CompletionHook for Bounce {
     fn finish(&self, completion: &mut Completion) {
-        if let Some(mut shared) = self.take() {
-            if let (Ok(()), Some(buffer)) = (&completion.result, completion.data.as_ref().and_then(Segments::as_buffer))
-            {
-                shared.write(0, &buffer.as_slice()[..self.read]);
-            }
-            completion.data = Some(shared);
+        let mut shared = self.take();
+        if completion.result.is_ok() && self.read > 0 {
+            let buffer = completion.data.as_ref().and_then(Segments::as_buffer);
+            let buffer = buffer.expect("a request ends with the memory that it was given");
+            shared.write(0, &buffer.as_slice()[..self.read]);
         }
+        completion.data = Some(shared);
         if let Some(above) = &self.above {
             above.finish(completion);
         }

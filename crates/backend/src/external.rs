@@ -63,7 +63,8 @@ impl External {
             self.inbox.drain(&mut self.arrived);
         }
         let completion = self.arrived.pop_front()?;
-        self.in_flight -= 1;
+        // Each handle delivers one completion.
+        self.in_flight = self.in_flight.checked_sub(1).expect("what has arrived was in flight");
         self.stats.completed += 1;
         Some(completion)
     }

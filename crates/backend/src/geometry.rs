@@ -45,10 +45,10 @@ impl Geometry {
                 if *len > data.capacity() {
                     return Err(Error::BufferTooSmall { action, len: *len, capacity: data.capacity() });
                 }
-                // Never saturates: Rust has no address spaces beyond 64 bits.
-                self.check_range(action, *offset, u64::try_from(*len).unwrap_or(u64::MAX))
+                self.check_range(action, *offset, u64::try_from(*len).expect("an address space has at most 64 bits"))
             }
             Operation::WriteZeroes { offset, len, .. } => self.check_range(action, *offset, *len),
+            // A range that ends before it begins has no bytes.
             Operation::Deallocate { ranges } => ranges
                 .iter()
                 .try_for_each(|range| self.check_range(action, range.start, range.end.saturating_sub(range.start))),
@@ -110,8 +110,11 @@ mod tests {
         }
         let zeroes = |offset, len| Operation::WriteZeroes { offset, len, deallocate: false, fua: false };
         assert_eq!(GEOMETRY.check(&zeroes(512, u64::MAX)).unwrap_err().class(), Class::OutOfRange);
-        let ranges = vec![0..512, 512..(1 << 20) + 512];
-        assert_eq!(GEOMETRY.check(&Operation::Deallocate { ranges }).unwrap_err().class(), Class::OutOfRange);
+        let deallocate = |ranges| GEOMETRY.check(&Operation::Deallocate { ranges });
+        assert_eq!(deallocate(vec![0..512, 512..(1 << 20) + 512]).unwrap_err().class(), Class::OutOfRange);
+        let range = |start: u64, end: u64| std::iter::once(start..end).collect();
+        assert!(deallocate(range(1024, 512)).is_ok(), "it has no bytes");
+        assert_eq!(deallocate(range((1 << 20) + 512, 0)).unwrap_err().class(), Class::OutOfRange);
     }
 
     #[test]

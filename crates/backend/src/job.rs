@@ -188,8 +188,8 @@ impl Job {
                 if data.as_buffer().is_none() {
                     return Step::read_several(offset, data, start..end);
                 }
-                let into = data.as_mut_buffer().map_or(&mut [][..], |buffer| &mut buffer.as_mut_slice()[start..end]);
-                Step::Read { offset, into }
+                let buffer = data.as_mut_buffer().expect("it has a buffer, as was looked at above");
+                Step::Read { offset, into: &mut buffer.as_mut_slice()[start..end] }
             }
             (Operation::Write { offset, len, data, fua }, _) => {
                 let start = position(done);
@@ -267,7 +267,11 @@ impl Job {
     }
 
     fn transferred(&mut self, bytes: usize, len: u64) -> Progress {
-        let end = self.done + u64::try_from(bytes).unwrap_or(u64::MAX).min(len - self.done);
+        let bytes = u64::try_from(bytes).expect("an address space has at most 64 bits");
+        // A step asks for no more than what is left, and neither the kernel nor a file system does
+        // more than it was asked for: bytes behind the memory would have been overwritten.
+        assert!(bytes <= len - self.done, "{bytes} bytes were transferred, and {} were left", len - self.done);
+        let end = self.done + bytes;
         if end == len {
             self.done = end;
             return if self.phase == Phase::Transfer { Progress::Finished(Ok(())) } else { self.zeroed() };

@@ -379,7 +379,7 @@ mod tests {
         write(&memory, 2 * CHUNK_SPAN, 4096, 2);
         write(&memory, (60 << 30) - 512, 1024, 3);
         write(&memory, 40 << 30, CHUNK_BYTES, 9);
-        deallocate(&memory, vec![40 << 30..(40 << 30) + CHUNK_SPAN]);
+        deallocate(&memory, std::iter::once(40 << 30..(40 << 30) + CHUNK_SPAN).collect());
         // A receive buffer of the same source becomes a chunk, and one from elsewhere is copied.
         let mut buffer = Buffer::chunk_of(&chunks);
         buffer.as_mut_slice().fill(4);

@@ -93,6 +93,10 @@ impl Registered {
 
     /// The entry has been cleared, or nothing was put there.
     pub(crate) fn put_free(&mut self, index: u16) {
+        // An entry is free, on its way back, or a region's. One that is free twice would be given
+        // to two regions, and transfers of one would use the memory of the other.
+        assert!(index < ENTRIES && self.free.len() < usize::from(ENTRIES), "an entry that the table does not have");
+        debug_assert!(!self.free.contains(&index), "the entry {index} is free already");
         self.free.push(index);
     }
 

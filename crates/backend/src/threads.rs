@@ -128,7 +128,8 @@ impl Threads {
             self.shared.done.drain(&mut self.finished);
         }
         let completion = self.finished.pop_front()?;
-        self.in_flight -= 1;
+        // Each job and each handle of another thread delivers one completion.
+        self.in_flight = self.in_flight.checked_sub(1).expect("what has finished was in flight");
         self.stats.completed += 1;
         Some(completion)
     }

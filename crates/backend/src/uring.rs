@@ -111,6 +111,9 @@ impl Ring {
             return Err(Box::new(job));
         };
         let slot = &mut self.slots[slot_index(index)];
+        // Slots become free when the kernel is done with their job, whose memory would be freed
+        // here under its hands.
+        assert!(slot.job.is_none(), "a free slot has a job");
         // All ones is CANCEL's, together with an index that no ring is large enough to have.
         slot.generation = slot.generation.wrapping_add(1);
         slot.job = Some(job);
@@ -179,7 +182,8 @@ impl Ring {
             self.inbox.drain(&mut self.arrived);
         }
         let completion = self.arrived.pop_front()?;
-        self.remote -= 1;
+        // Each handle delivers one completion.
+        self.remote = self.remote.checked_sub(1).expect("what has arrived was in flight");
         self.stats.completed += 1;
         Some(completion)
     }
@@ -375,6 +379,7 @@ impl Ring {
             Ok(bytes) => Ok(bytes),
             Err(_negative) => Err(Errno::from_raw_os_error(result.wrapping_neg())),
         };
+        debug_assert_eq!(user_data >> 32, u64::from(slot.generation), "an entry of a job that was there before");
         let job = slot.job.as_mut().expect("the kernel completes an entry once, and its job is in the slot until then");
         let progress = job.advance(outcome);
         match progress {

@@ -334,16 +334,18 @@ impl Mapping {
         if refused == 0 {
             Ok(())
         } else {
-            Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+            Err(Errno::from_io_error(&io::Error::last_os_error()).expect("a system call that failed has set it"))
         }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Fails where the system has merged it with a neighbour and has no mapping left to divide
+        // it: then it stays, and nobody uses it.
         // SAFETY: the range is the mapping's, and no piece has an owner: each holds the mapping.
         // JUSTIFICATION: there is no safe interface.
-        let _ours = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.bytes) };
+        let _stays = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.bytes) };
     }
 }
 

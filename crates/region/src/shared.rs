@@ -133,8 +133,11 @@ impl SharedMapping {
     ///
     /// # Errors
     /// The system has no memory or no descriptor left.
+    ///
+    /// # Panics
+    /// The name has a NUL.
     pub fn create(name: &str, length: u64) -> Result<(OwnedFd, Arc<Self>), MapError> {
-        let name = CString::new(name).unwrap_or_default();
+        let name = CString::new(name).expect("a name of memory has no NUL");
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(&name, flags).map_err(io::Error::from)?;
         rustix::fs::ftruncate(&file, length).map_err(io::Error::from)?;
