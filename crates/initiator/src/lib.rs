@@ -37,6 +37,7 @@
 //! | 6 | `queue` | `QueuePair`: a queue in the hands of one thread, which connects it anew; the delayed doorbell |
 //! | 5 | `connect` | from an address to a queue that takes commands; discovery |
 //! | 4 | `engine` | the outstanding commands of one connection, their deadlines |
+//! | 4 | `requeue` | commands that wait to be sent again: pauses, losses, when they have failed |
 //! | 3 | `link` | a connection's bytes and work over each transport |
 //! | 3 | `shared` | what handles, queue pairs and background thread share: state, inbox, events, open namespaces, queue maps |
 //! | 2 | `command` | data and completions, slots, limits, retries, troubles |
@@ -63,6 +64,7 @@ mod link;
 mod options;
 mod queue;
 pub mod queues;
+mod requeue;
 mod shared;
 mod wait;
 
@@ -83,6 +85,7 @@ pub use options::{Options, host, overrides};
 pub use queue::QueuePair;
 pub use queues::Queues;
 pub use queues::asynchronous::AsyncNamespace;
+pub use requeue::{Requeue, Requeued};
 pub use shared::event::Event;
 pub use shared::maps::{QueueClass, QueueMaps};
 pub use shared::opened::Binding;

@@ -2,15 +2,14 @@
 //! status into an errno.
 //!
 //! Commands of a lost connection are sent again after a reconnect (block reads and writes may be
-//! repeated), for as long as the connection's options allow; then they fail. Reconnecting is the
-//! initiator's.
+//! repeated), for as long as the connection's options allow; then they fail. Which wait, and for
+//! how long, is the initiator's ([`Requeue`]), as is reconnecting.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Binding, Completion, Controller, Data, Error, Retries, State, Trouble};
+use ebof_initiator::{Binding, Completion, Controller, Data, Error, Requeue, Requeued, Retries, Trouble};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::left_to_controller;
@@ -23,8 +22,6 @@ use crate::block_queue::counting::{Counting, QueueTally};
 use crate::block_queue::thread_queues::ThreadQueues;
 use crate::block_queue::{BlockQueue, Done, Io, Op};
 
-/// Interval of checks for a reconnect while commands wait.
-const RECONNECT_POLL: Duration = Duration::from_millis(100);
 /// Interval of checks for commands that timed out.
 const TIMEOUT_POLL: Duration = Duration::from_secs(1);
 
@@ -32,21 +29,15 @@ const TIMEOUT_POLL: Duration = Duration::from_secs(1);
 pub(crate) struct NvmeQueue {
     controller: Controller,
     queues: ThreadQueues,
-    fast_io_fail: Option<Duration>,
     capacity: usize,
     slots: Vec<Option<Command>>,
     free: Vec<usize>,
-    /// Commands to be sent as soon as there is a connection, in order.
-    waiting: VecDeque<Command>,
-    /// Commands to be retried at a time.
-    delayed: Vec<(Instant, Command)>,
+    /// Commands that are to be sent, again or for the first time.
+    requeue: Requeue<Command>,
     /// Commands that completed without being sent.
     completed: Vec<Done>,
     /// The last namespace for which it was logged that commands are not sent any more.
     reported: Option<Binding>,
-    lost_since: Option<Instant>,
-    /// The changes of paths for which commands were tried again.
-    path_changes: u64,
     counting: Counting,
     /// The time of the completions of this turn, once there is one.
     turn: Option<Instant>,
@@ -103,6 +94,12 @@ impl Command {
     }
 }
 
+impl Requeued for Command {
+    fn retries(&mut self) -> &mut Retries {
+        &mut self.retries
+    }
+}
+
 impl NvmeQueue {
     /// With `separate_reads`, reads use a queue pair of the controller's read map.
     ///
@@ -112,7 +109,6 @@ impl NvmeQueue {
         let queues = ThreadQueues::new(controller, separate_reads)?;
         let capacity = queues.capacity();
         Ok(Self {
-            fast_io_fail: controller.options().fast_io_fail_tmo,
             controller: controller.clone(),
             counting: Counting::new(queues.id()),
             turn: None,
@@ -120,12 +116,9 @@ impl NvmeQueue {
             capacity,
             slots: Vec::new(),
             free: Vec::new(),
-            waiting: VecDeque::new(),
-            delayed: Vec::new(),
+            requeue: Requeue::new(controller.options(), controller.path_changes()),
             completed: Vec::new(),
             reported: None,
-            lost_since: None,
-            path_changes: controller.path_changes(),
         })
     }
 
@@ -135,7 +128,7 @@ impl NvmeQueue {
     }
 
     fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len() + self.waiting.len() + self.delayed.len()
+        self.slots.len() - self.free.len() + self.requeue.len()
     }
 
     /// Submits a command to the queue pair, or queues it for later.
@@ -163,10 +156,10 @@ impl NvmeQueue {
 
     fn not_sent(&mut self, mut command: Command, reason: Error) {
         match reason {
-            Error::QueueFull => self.waiting.push_front(command),
+            Error::QueueFull => self.requeue.put_back(command),
             reason if reason.is_connection() => {
-                self.lost_since.get_or_insert_with(Instant::now);
-                self.waiting.push_front(command);
+                self.requeue.note_loss();
+                self.requeue.put_back(command);
             }
             // The controller's limit is smaller than when the device was made.
             Error::TooLarge { .. } => {
@@ -253,7 +246,7 @@ impl NvmeQueue {
         match completion.result {
             Ok(cqe) if cqe.status().is_success() => {
                 if command.advance() {
-                    self.waiting.push_back(command);
+                    self.requeue.push(command);
                     return;
                 }
                 self.count(&command, false);
@@ -262,8 +255,8 @@ impl NvmeQueue {
             Ok(cqe) => self.retry_or_fail(command, cqe.status()),
             Err(error) if error.is_connection() && !is_lost => {
                 self.controller.note_trouble(Trouble::Repeated);
-                self.lost_since.get_or_insert_with(Instant::now);
-                self.waiting.push_back(command);
+                self.requeue.note_loss();
+                self.requeue.push(command);
             }
             Err(error) => {
                 tracing::error!(%error, op = command.io.op.name(), "a command failed");
@@ -272,64 +265,32 @@ impl NvmeQueue {
         }
     }
 
-    fn retry_or_fail(&mut self, mut command: Command, status: Status) {
-        let now = Instant::now();
-        if let Some(pause) = command.retries.next(status, now, self.controller.options().path_loss_tmo) {
-            self.controller.note_trouble(Trouble::Repeated);
-            self.delayed.push((now + pause, command));
-            return;
-        }
+    fn retry_or_fail(&mut self, command: Command, status: Status) {
+        let Err(command) = self.requeue.delay(command, status) else {
+            return self.controller.note_trouble(Trouble::Repeated);
+        };
         let io = &command.io;
         tracing::warn!(%status, nsid = io.reference.nsid, op = io.op.name(), slba = io.slba, blocks = io.blocks, "I/O error");
         self.fail(command, errno(status));
     }
 
-    /// Whether commands fail at once: the controller is gone, or was lost for `fast_io_fail_tmo`.
-    fn is_given_up(&mut self) -> bool {
-        let Some(since) = self.lost_since else { return false };
-        match self.controller.state() {
-            State::Live => {
-                self.lost_since = None;
-                false
-            }
-            State::Reconnecting => self.fast_io_fail.is_some_and(|limit| since.elapsed() >= limit),
-            State::Disconnected | State::Dead => true,
-        }
-    }
-
-    fn wake_delayed(&mut self) {
-        if self.delayed.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let path_changes = self.controller.path_changes();
-        let path_changed = std::mem::replace(&mut self.path_changes, path_changes) != path_changes;
-        let is_due = |(at, command): &(Instant, Command)| *at <= now || path_changed && command.retries.is_on_path();
-        let (due, later) = std::mem::take(&mut self.delayed).into_iter().partition::<Vec<_>, _>(is_due);
-        self.delayed = later;
-        self.waiting.extend(due.into_iter().map(|(_, command)| command));
-    }
-
     /// Sends waiting commands if there is a connection; fails them if it was given up.
     fn send_waiting(&mut self) {
-        self.wake_delayed();
-        if self.is_given_up() {
-            while let Some(command) = self.waiting.pop_front() {
-                self.fail(command, Errno::IO);
-            }
-            for (_, command) in std::mem::take(&mut self.delayed) {
+        self.requeue.end_pauses(|| self.controller.path_changes());
+        if self.requeue.is_given_up(|| self.controller.state()) {
+            for command in self.requeue.take_all() {
                 self.fail(command, Errno::IO);
             }
             return;
         }
-        if self.lost_since.is_some() {
+        if self.requeue.is_lost() {
             return;
         }
         let mut sent = false;
-        while let Some(command) = self.waiting.pop_front() {
-            let before = self.waiting.len();
+        while let Some(command) = self.requeue.pop() {
+            let before = self.requeue.len();
             self.send(command);
-            if self.waiting.len() > before {
+            if self.requeue.len() > before {
                 break;
             }
             sent = true;
@@ -347,12 +308,12 @@ impl BlockQueue for NvmeQueue {
         }
         let counted_at = self.counting.begin(io.reference.nsid);
         let command = Command::new(io, counted_at);
-        if self.lost_since.is_some() && self.is_given_up() {
+        if self.requeue.is_given_up(|| self.controller.state()) {
             self.fail(command, Errno::IO);
-        } else if self.waiting.is_empty() {
-            self.send(command);
+        } else if self.requeue.has_waiting() {
+            self.requeue.push(command);
         } else {
-            self.waiting.push_back(command);
+            self.send(command);
         }
         Ok(())
     }
@@ -371,21 +332,19 @@ impl BlockQueue for NvmeQueue {
                 Ok(Some(completion)) => self.complete(completion, done),
                 Ok(None) => break,
                 Err(_not_connected) => {
-                    self.lost_since.get_or_insert_with(Instant::now);
+                    self.requeue.note_loss();
                     break;
                 }
             }
         }
-        if self.lost_since.is_some() || !self.waiting.is_empty() || !self.delayed.is_empty() {
+        if self.requeue.is_lost() || !self.requeue.is_empty() {
             self.send_waiting();
         }
         done.append(&mut self.completed);
         self.turn = None;
-        if !self.waiting.is_empty() || !self.delayed.is_empty() {
-            return Some(RECONNECT_POLL);
-        }
         // Polling the queue pair checks for commands that timed out.
-        (self.slots.len() > self.free.len()).then_some(TIMEOUT_POLL)
+        let is_outstanding = self.slots.len() > self.free.len();
+        self.requeue.check_after().or(is_outstanding.then_some(TIMEOUT_POLL))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

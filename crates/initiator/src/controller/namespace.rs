@@ -5,7 +5,6 @@ mod pool;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ebof_nvme::identify::{IdentifyNamespace, ProtectionType};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
@@ -16,11 +15,10 @@ use zerocopy::IntoBytes;
 
 use crate::command::data::AdminData;
 use crate::command::limits::Limits;
-use crate::command::retry::Retries;
-use crate::command::troubles::Trouble;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::queue::TransferPiece;
+use crate::requeue::recovery::Recovery;
 use crate::shared::opened::{Binding, OpenedNamespace};
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
@@ -420,33 +418,12 @@ impl Namespace {
         pieces: impl Fn() -> I,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
-        let mut failing_since: Option<Instant> = None;
-        let mut retries = Retries::default();
-        let path_limit = self.controller.options().path_loss_tmo;
+        let mut recovery = Recovery::default();
         loop {
             let Err(error) = self.try_once(waiter, command, pieces(), data).await else { return Ok(()) };
-            let pause = error.status().and_then(|status| retries.next(status, waiter.time.now(), path_limit));
-            if let Some(pause) = pause {
-                self.controller.note_trouble(Trouble::Repeated);
-                waiter.sleep(pause, None).await;
-                continue;
+            if !recovery.is_to_be_split(&error) {
+                recovery.wait(error, self.controller.shared(), waiter).await?;
             }
-            // The limit is smaller after a reconnect: split again.
-            if matches!(error, Error::TooLarge { .. }) && retries.once_more().is_some() {
-                continue;
-            }
-            if !error.is_connection() {
-                return Err(error);
-            }
-            let since = *failing_since.get_or_insert_with(|| waiter.time.now());
-            let deadline = self.controller.options().fast_io_fail_tmo.map(|time| since + time);
-            if deadline.is_some_and(|deadline| waiter.time.now() >= deadline)
-                || !self.controller.shared().live(waiter, deadline).await
-            {
-                return Err(error);
-            }
-            // The background thread may not have noticed the loss yet, and the state still be live.
-            waiter.sleep(Duration::from_millis(5), None).await;
         }
     }
 

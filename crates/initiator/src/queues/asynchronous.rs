@@ -12,7 +12,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::BlockRange;
@@ -25,7 +24,6 @@ use zerocopy::IntoBytes as _;
 use self::pause::Pauses;
 use self::span::Span;
 use crate::command::data::{Completion, Data, IoBuffer};
-use crate::command::retry::Retries;
 use crate::command::troubles::Trouble;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
@@ -34,10 +32,8 @@ use crate::error::connect_error::ConnectError;
 use crate::error::state::State;
 use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
+use crate::requeue::recovery::{NextAttempt, Recovery};
 use crate::wait::lock::lock;
-
-/// Pauses between checks of a reconnecting controller: the first, doubled up to the last.
-const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
 
 impl Controller {
     /// As [`Controller::connect`], as a future. It starts when it is first polled. If it is dropped
@@ -342,31 +338,26 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
     /// Waits until the command can be retried; gives the error back if it cannot. The rules are
     /// those of [`Namespace`].
     async fn recover(&self, recovery: &mut Recovery, reason: Error) -> Result<(), Error> {
-        let options = self.queues.controller().options();
-        let (now, path_limit) = (options.clock.now(), options.path_loss_tmo);
-        if let Some(pause) = reason.status().and_then(|status| recovery.retries.next(status, now, path_limit)) {
-            self.queues.controller().note_trouble(Trouble::Repeated);
-            self.pauses.pause(pause).await;
+        if recovery.is_to_be_split(&reason) {
             return Ok(());
-        }
-        if matches!(reason, Error::TooLarge { .. }) && recovery.retries.once_more().is_some() {
-            return Ok(());
-        }
-        if !reason.is_connection() {
-            return Err(reason);
         }
         let controller = self.queues.controller();
-        let since = *recovery.failing_since.get_or_insert_with(|| controller.options().clock.now());
-        let limit = controller.options().fast_io_fail_tmo;
+        let clock = &controller.options().clock;
+        let deadline = match recovery.after(&reason, clock.now(), controller.options()) {
+            NextAttempt::After(pause) => {
+                controller.note_trouble(Trouble::Repeated);
+                self.pauses.pause(pause).await;
+                return Ok(());
+            }
+            NextAttempt::OnceLive { deadline } => deadline,
+            NextAttempt::Never => return Err(reason),
+        };
         // Always pauses: the background thread may not have noticed the loss yet, and the state
         // still be live.
         loop {
-            let pause = recovery.pause.map_or(PAUSES[0], |pause| (pause * 2).min(PAUSES[1]));
-            recovery.pause = Some(pause);
-            self.pauses.pause(pause).await;
+            self.pauses.pause(recovery.next_loss_pause()).await;
             let state = controller.state();
-            let now = controller.options().clock.now();
-            let timed_out = limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit);
+            let timed_out = deadline.is_some_and(|deadline| clock.now() >= deadline);
             if timed_out || matches!(state, State::Disconnected | State::Dead) {
                 return Err(reason);
             }
@@ -399,14 +390,6 @@ impl Rest {
         self.blocks -= u64::from(part.blocks);
         *recovery = Recovery::default();
     }
-}
-
-/// The retries of one command.
-#[derive(Default)]
-struct Recovery {
-    failing_since: Option<Instant>,
-    pause: Option<Duration>,
-    retries: Retries,
 }
 
 fn into_buffer<B: IoBuffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {

@@ -4,7 +4,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -12,10 +11,9 @@ use ebof_nvme::{Nsid, Sqe};
 
 use super::{Pending, Queues};
 use crate::command::data::{Completion, Data, IoBuffer};
-use crate::command::retry::Retries;
-use crate::command::troubles::Trouble;
 use crate::controller::namespace::Namespace;
 use crate::error::Error;
+use crate::requeue::recovery::Recovery;
 use crate::wait::run;
 
 /// A transfer that failed, with its buffer.
@@ -182,8 +180,7 @@ impl<B: IoBuffer + 'static> SharedNamespace<B> {
     fn run(&self, command: &'static str, sqe: Sqe, mut data: Data<B>) -> Result<Data<B>, IoError<B>> {
         let controller = self.queues.controller();
         let waiter = &controller.shared().waiter;
-        let mut failing_since: Option<Instant> = None;
-        let mut retries = Retries::default();
+        let mut recovery = Recovery::default();
         let has_buffer = !matches!(data, Data::None);
         loop {
             let error = match outcome(command, self.queues.execute_bound(self.namespace.binding(), sqe, data)) {
@@ -195,21 +192,9 @@ impl<B: IoBuffer + 'static> SharedNamespace<B> {
                     reason
                 }
             };
-            let path_limit = controller.options().path_loss_tmo;
-            let pause = error.status().and_then(|status| retries.next(status, waiter.time.now(), path_limit));
-            if let Some(pause) = pause {
-                controller.note_trouble(Trouble::Repeated);
-                run(waiter.sleep(pause, None));
-                continue;
+            if let Err(reason) = run(recovery.wait(error, controller.shared(), waiter)) {
+                return Err(IoError { reason, buffer: data.into_buffer() });
             }
-            let since = *failing_since.get_or_insert_with(|| waiter.time.now());
-            let deadline = controller.options().fast_io_fail_tmo.map(|time| since + time);
-            let over = deadline.is_some_and(|deadline| waiter.time.now() >= deadline);
-            if !error.is_connection() || over || !controller.wait_live(deadline) {
-                return Err(IoError { reason: error, buffer: data.into_buffer() });
-            }
-            // The background thread may not have noticed the loss yet, and the state still be live.
-            run(waiter.sleep(Duration::from_millis(5), None));
         }
     }
 }
