@@ -25,8 +25,8 @@ use crate::engine::Engine;
 use crate::error::connect_error::ConnectError;
 use crate::error::state::State;
 use crate::error::{Error, Loss};
+use crate::shared::bindings::{Inspection, Reconciled};
 use crate::shared::event::Event;
-use crate::shared::opened::{Inspection, Reconciled};
 use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, Info, SharedController};
 use crate::wait::Time;
 use aborts::Aborts;
@@ -372,7 +372,7 @@ impl Admin {
     /// A caller's command has deleted or detached a namespace. The controller need not send an
     /// event for that, and another namespace may get the number before the next scan.
     fn namespace_removed(&mut self, nsid: Nsid) {
-        let open = self.shared.namespaces.begin_scan();
+        let open = self.shared.bindings.begin_scan();
         let gone = open.into_iter().filter(|&open| open == nsid || nsid == Nsid::ALL);
         self.reconcile(&gone.map(Inspection::absent).collect::<Vec<_>>());
         // If it was detached only from other controllers, the scan finds it.
@@ -403,8 +403,8 @@ impl Admin {
             (Some(cqe), Data::ToHost(bytes)) => Some((cqe.status(), bytes.as_slice())),
             _ => None,
         };
-        let namespaces = &self.shared.namespaces;
-        let progress = self.rescan.answer(answer, || namespaces.begin_scan());
+        let bindings = &self.shared.bindings;
+        let progress = self.rescan.answer(answer, || bindings.begin_scan());
         self.reconcile(&progress.inspected);
         if progress.retry_later {
             self.rescan_due_ms = self.time.now_ms() + RESCAN_PAUSE_MS;
@@ -420,7 +420,7 @@ impl Admin {
     /// Restricts commands to namespaces that were replaced, and publishes the event.
     fn reconcile(&self, inspected: &[Inspection]) {
         for one in inspected {
-            if self.shared.namespaces.reconcile(one) == Reconciled::Replaced {
+            if self.shared.bindings.reconcile(one) == Reconciled::Replaced {
                 let address = self.shared.options.address();
                 tracing::error!(%address, nsid = one.nsid.0, "the namespace is another one now: nothing is sent to it");
                 self.shared.publish(&Event::NamespaceReplaced(one.nsid));
@@ -519,7 +519,7 @@ impl Admin {
     async fn establish(&mut self) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
         let SharedController { options, waiter, cancel, .. } = &*self.shared;
         let (mut engine, mut info) = establish::controller(options, None, waiter, cancel).await?;
-        let open = self.shared.namespaces.begin_scan();
+        let open = self.shared.bindings.begin_scan();
         info.inspected = establish::inspect_namespaces(&mut engine, options, &open, waiter, cancel).await?;
         Ok((engine, info))
     }

@@ -33,9 +33,9 @@ use crate::error::connect_error::ConnectError;
 use crate::error::state::State;
 use crate::options::Options;
 use crate::queue::{ControllerGuard, QueuePair};
+use crate::shared::bindings::{BoundNamespace, IdentifyRefusal, Inspection, NAMESPACES_MAX};
 use crate::shared::event::Event;
 use crate::shared::maps::{QueueClass, QueueMaps};
-use crate::shared::opened::{IdentifyRefusal, Inspection, NAMESPACES_MAX, OpenedNamespace};
 use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, SharedController};
 use crate::wait::lock::lock;
 use crate::wait::{Waiter, run};
@@ -381,9 +381,9 @@ impl Controller {
     }
 
     /// Reads a namespace's Identify data and identifiers, and updates what its handles share.
-    pub(crate) async fn open_namespace(&self, nsid: Nsid, waiter: &Waiter) -> Result<Arc<OpenedNamespace>, Error> {
+    pub(crate) async fn open_namespace(&self, nsid: Nsid, waiter: &Waiter) -> Result<Arc<BoundNamespace>, Error> {
         for _ in 0..OPEN_TRIES {
-            let scans = self.0.shared.namespaces.scans();
+            let scans = self.0.shared.bindings.scans();
             let identify = self.identify_namespace_with(waiter, nsid).await;
             let inspected = match identify {
                 Err(Error::NoSuchNamespace(_)) => Inspection::absent(nsid),
@@ -400,8 +400,8 @@ impl Controller {
                     Inspection::found(nsid, identify?, descriptors.as_deref())
                 }
             };
-            if let Some(opened) = self.0.shared.namespaces.open(inspected, scans) {
-                return opened;
+            if let Some(bound) = self.0.shared.bindings.open(inspected, scans) {
+                return bound;
             }
         }
         Err(Error::Malformed("the namespaces change faster than they can be inspected at"))

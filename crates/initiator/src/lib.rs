@@ -86,6 +86,6 @@ pub use queue::QueuePair;
 pub use queues::Queues;
 pub use queues::asynchronous::AsyncNamespace;
 pub use requeue::{Requeue, Requeued};
+pub use shared::bindings::Binding;
 pub use shared::event::Event;
 pub use shared::maps::{QueueClass, QueueMaps};
-pub use shared::opened::Binding;

@@ -22,8 +22,8 @@ use crate::engine::Engine;
 use crate::error::state::State;
 use crate::error::{Error, Loss};
 use crate::link::HostLink;
+use crate::shared::bindings::{Binding, Restrictions};
 use crate::shared::maps::QueueClass;
-use crate::shared::opened::{Binding, Restrictions};
 use crate::shared::{ControllerMessage, Info, SharedController, TakenQueue};
 use crate::wait::{Time, Waiter, Waker, shorter, step, wait};
 use doorbell::Doorbell;
@@ -412,9 +412,9 @@ impl<B: IoBuffer> QueuePair<B> {
     /// Whether a command may be sent over the present connection. To be called after
     /// [`QueuePair::ready`]: restrictions found at a reconnect are set before the generation changes.
     fn admit(&mut self, binding: Option<Binding>, sqe: &Sqe, length: usize) -> Result<(), Error> {
-        let version = self.shared.namespaces.version();
+        let version = self.shared.bindings.version();
         if version != self.restrictions_version {
-            self.restrictions = self.shared.namespaces.restrictions();
+            self.restrictions = self.shared.bindings.restrictions();
             self.restrictions_version = version;
         }
         if let Err(error) = self.restrictions.check(sqe.nsid(), binding) {

@@ -67,8 +67,8 @@ use crate::command::data::{Completion, Data, IoBuffer};
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::queue::QueuePair;
+use crate::shared::bindings::Binding;
 use crate::shared::maps::{QueueClass, QueueMaps};
-use crate::shared::opened::Binding;
 use shared_queue::SharedQueue;
 use submission::QueuedCommand;
 

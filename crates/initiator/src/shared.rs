@@ -2,10 +2,12 @@
 //! identifiers, the inbox of the thread, subscribers and their events, the open namespaces, what
 //! the controller said of itself. Every lock is held for a few instructions only.
 
+pub(crate) mod bindings;
 pub(crate) mod event;
+mod identity;
 mod info;
 pub(crate) mod maps;
-pub(crate) mod opened;
+mod opened;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,9 +28,9 @@ use crate::error::{Error, Loss, NotConnected};
 use crate::options::Options;
 use crate::wait::lock::lock;
 use crate::wait::{Cancel, Waiter, Waker, run};
+use bindings::Bindings;
 use event::Event;
 use maps::{QueueClass, QueueMaps};
-use opened::Namespaces;
 
 /// The result of an admin command.
 pub(crate) type AdminAnswer = Result<(Cqe, Data), Error>;
@@ -66,8 +68,8 @@ pub(crate) struct SharedController {
     pub(crate) inbox_waker: Arc<Waker>,
     /// What went wrong unnoticed.
     pub(crate) troubles: Arc<Troubles>,
-    /// The open namespaces, and which commands are refused.
-    pub(crate) namespaces: Namespaces,
+    /// What its NSIDs refer to, and which commands are refused.
+    pub(crate) bindings: Bindings,
     /// Of all queues.
     pub(crate) small_commands: Arc<SmallCommands>,
     /// [`Options::address`].
@@ -149,7 +151,7 @@ impl SharedController {
     pub(crate) fn new(options: Options, info: Info, waiter: Waiter, cancel: Cancel) -> Result<Self, Errno> {
         let inbox_waker = Arc::new(waiter.waker()?);
         Ok(Self {
-            namespaces: Namespaces::default(),
+            bindings: Bindings::new(options.nqn.clone(), Arc::default()),
             small_commands: Arc::default(),
             address: Arc::from(options.address()),
             rescan_asked: AtomicBool::new(false),

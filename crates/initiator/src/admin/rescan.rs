@@ -10,8 +10,8 @@ use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
+use crate::shared::bindings::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
 use crate::shared::event::Event;
-use crate::shared::opened::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
 
 /// A scan and the namespaces that it found.
 #[derive(Debug, Default)]

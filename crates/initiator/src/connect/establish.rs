@@ -26,7 +26,7 @@ use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
 use crate::shared::Info;
-use crate::shared::opened::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
+use crate::shared::bindings::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
 use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue, as of the Linux host; every controller accepts it.

@@ -19,7 +19,7 @@ use crate::controller::Controller;
 use crate::error::Error;
 use crate::queue::TransferPiece;
 use crate::requeue::recovery::Recovery;
-use crate::shared::opened::{Binding, OpenedNamespace};
+use crate::shared::bindings::{Binding, BoundNamespace};
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
 
@@ -38,7 +38,7 @@ pub struct Namespace {
     controller: Controller,
     nsid: Nsid,
     block_bytes: u32,
-    opened: Arc<OpenedNamespace>,
+    bound: Arc<BoundNamespace>,
 }
 
 /// The largest transfer if the controller has no limit, bytes.
@@ -47,8 +47,8 @@ const TRANSFER_BYTES: u64 = 1 << 20;
 const BLOCKS_MAX: u64 = 1 << 16;
 impl Namespace {
     pub(crate) async fn open(controller: Controller, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
-        let opened = controller.open_namespace(nsid, waiter).await?;
-        let identify = opened.identify();
+        let bound = controller.open_namespace(nsid, waiter).await?;
+        let identify = bound.identify();
         let format = identify.format();
         let unusable = |reason| Error::Format { nsid, reason };
         let block_bytes = format.block_bytes().ok_or(unusable("its block size is not legal"))?;
@@ -61,7 +61,7 @@ impl Namespace {
         if controller.io_queues() == 0 {
             return Err(Error::NoFreeQueue { granted: 0 });
         }
-        Ok(Self { controller, nsid, block_bytes, opened })
+        Ok(Self { controller, nsid, block_bytes, bound })
     }
 
     /// Its identifier.
@@ -80,21 +80,21 @@ impl Namespace {
     /// [`Namespace::refresh`].
     #[must_use]
     pub fn identify(&self) -> Arc<IdentifyNamespace> {
-        self.opened.identify()
+        self.bound.identify()
     }
 
     /// Identifies this namespace in commands, so that they cannot reach another one that gets its
     /// NSID later.
     #[must_use]
     pub fn binding(&self) -> Binding {
-        self.opened.binding()
+        self.bound.binding()
     }
 
     /// Its NGUID, EUI-64 and UUID in hexadecimal, those that it has: `nguid.0123... uuid.4567...`.
     /// The same through every controller of its subsystem.
     #[must_use]
     pub fn identifiers(&self) -> String {
-        self.opened.identifiers()
+        self.bound.identifiers()
     }
 
     /// Whether its NSID still refers to the namespace that was opened, as of the last scan.
@@ -103,7 +103,7 @@ impl Namespace {
     /// [`Error::Replaced`], or [`Error::Format`] if its LBA format changed: open it again.
     /// [`Error::NoSuchNamespace`]: it was removed or detached, and may come back.
     pub fn check(&self) -> Result<(), Error> {
-        self.controller.shared().namespaces.check(self.binding())
+        self.controller.shared().bindings.check(self.binding())
     }
 
     /// How calls that block wait.

@@ -56,8 +56,8 @@ use crate::error::connect_error::ConnectError;
 use crate::options::Options;
 use crate::queue;
 use crate::shared::AdminAnswer;
+use crate::shared::bindings::Binding;
 use crate::shared::maps::QueueClass;
-use crate::shared::opened::Binding;
 use crate::wait::{self, Waiter};
 
 /// An operation that takes several steps. Dropping it abandons the operation.

@@ -5,7 +5,7 @@ use ebof_nvme::{Cqe, Sqe};
 use super::QueuePair;
 use crate::command::data::{AdminData, IoBuffer};
 use crate::error::{Error, Loss};
-use crate::shared::opened::Binding;
+use crate::shared::bindings::Binding;
 use crate::wait::{Waiter, run};
 
 /// One command of several that share a buffer.

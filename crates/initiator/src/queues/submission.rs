@@ -9,7 +9,7 @@ use std::thread::Thread;
 use ebof_nvme::Sqe;
 
 use crate::command::data::{Completion, Data};
-use crate::shared::opened::Binding;
+use crate::shared::bindings::Binding;
 
 /// How to wake a waiter.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::property::Cap;
 
 use crate::command::limits::Limits;
-use crate::shared::opened::Inspection;
+use crate::shared::bindings::Inspection;
 
 /// Properties of a connected controller.
 #[derive(Debug)]
