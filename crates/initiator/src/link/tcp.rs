@@ -16,7 +16,6 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use ebof_nvme::Sqe;
-use ebof_pinned::Pinned;
 use ebof_sockets::Stream;
 use ebof_tcp::host::{CommandData, Connection, Event, R2t};
 use ebof_tcp::{FatalError, FatalStatus, Parameters};
@@ -33,6 +32,7 @@ use crate::error::Loss;
 use crate::wait::{Time, Watch};
 use bulk::Bulk;
 use send::SendQueue;
+use zerocopy::ZeroCopy;
 
 /// One connection.
 pub(crate) struct Tcp {
@@ -63,8 +63,7 @@ pub(crate) struct Tcp {
     first_bytes: Vec<u8>,
     /// The peer's protocol violation, if that ended the connection.
     fatal: Option<FatalError>,
-    /// Slots whose buffers the kernel may still read (zero-copy send).
-    pinned: Option<Box<Pinned<u16>>>,
+    zerocopy: ZeroCopy,
     /// Where digest errors are counted, once there is a controller.
     troubles: Option<Arc<Troubles>>,
 }
@@ -120,9 +119,14 @@ impl Tcp {
             initialized: None,
             first_bytes: Vec::new(),
             fatal: None,
-            pinned: None,
+            zerocopy: ZeroCopy::default(),
             troubles: None,
         }
+    }
+
+    /// Sends large payloads without a copy from now on: see [`ZeroCopy::enable`].
+    fn enable_zerocopy(&mut self, min: u32, copied_max: u32) {
+        self.zerocopy.enable(&self.stream, min, copied_max);
     }
 
     /// The negotiated parameters, after `ICResp`.
@@ -145,7 +149,7 @@ impl Tcp {
             let length = payload.len();
             let slot = slots.at(index);
             slot.unsent += 1;
-            let pinned = slot.is_owner() && self.sends_zerocopy(slot.expected, length);
+            let pinned = slot.is_owner() && self.zerocopy.wants(slot.expected, length);
             self.out.payload(index, 0, length, pinned);
         }
         if let Some(digest) = trailer {
@@ -201,7 +205,7 @@ impl Tcp {
             let trailer = self.connection.send_h2c_data(r2t, payload, self.out.run());
             let slot = slots.at(index);
             slot.unsent += 1;
-            let pinned = slot.is_owner() && self.sends_zerocopy(slot.expected, length);
+            let pinned = slot.is_owner() && self.zerocopy.wants(slot.expected, length);
             self.out.payload(index, offset, length, pinned);
             self.bulk.queued(index, length);
             if let Some(digest) = trailer {
@@ -341,15 +345,14 @@ impl Transport for Tcp {
                 return Ok(());
             }
             let mut gathered = [IoSlice::new(&[]); SendQueue::GATHER_MAX];
-            let separate = self.pinned.as_ref().is_some_and(|pinned| pinned.may_send());
+            let separate = self.zerocopy.may_send();
             let pin = separate && self.out.starts_pinned();
             let bytes = |slot| slots.data(slot, lent);
             let count = self.out.gather(bytes, &mut gathered, separate).ok_or_else(changed_length)?;
             let length: usize = gathered[..count].iter().map(|slice| slice.len()).sum();
             // The rest follows at once, so the kernel may delay an incomplete last segment.
             let more = length < self.out.queued();
-            let pinned = self.pinned.as_deref_mut().filter(|_| pin);
-            let sent = match zerocopy::send(&mut self.stream, pinned, &gathered[..count], more) {
+            let sent = match self.zerocopy.send(&mut self.stream, &gathered[..count], pin, more) {
                 Ok(sent) => sent,
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => {
@@ -363,10 +366,9 @@ impl Transport for Tcp {
                     _ => return Err(Loss::Network(errno(&error))),
                 },
             };
-            let pinned = &mut self.pinned;
+            let zerocopy = &mut self.zerocopy;
             self.out.advance(sent, |slot, is_pinned| {
-                let kept = pinned.as_mut().filter(|_| is_pinned).is_some_and(|pinned| pinned.finish(slot).is_none());
-                if !kept {
+                if !(is_pinned && zerocopy.keeps(slot)) {
                     slots.payload_sent(slot);
                 }
             });
@@ -488,11 +490,11 @@ impl Transport for Tcp {
     }
 
     fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss> {
-        self.collect_zerocopy(slots)
+        self.zerocopy.collect(&self.stream, slots)
     }
 
     fn close<B>(mut self, slots: &mut Slots<B>) {
-        self.drain_zerocopy(slots);
+        self.zerocopy.drain(&self.stream, slots);
         self.stream.close();
     }
 }

@@ -75,7 +75,7 @@ impl World {
     }
 
     fn is_pinning(&mut self) -> bool {
-        tcp(&mut self.engine).pinned.as_ref().unwrap().is_waiting()
+        tcp(&mut self.engine).zerocopy.pinned.as_ref().unwrap().is_waiting()
     }
 }
 
@@ -138,7 +138,7 @@ fn a_buffer_that_a_network_card_still_uses_is_not_returned() {
     assert!(world.end().is_none() && world.is_pinning());
     // One more send of it, which is never reported.
     let link = tcp(&mut world.engine);
-    link.pinned.as_mut().unwrap().note_send();
+    link.zerocopy.pinned.as_mut().unwrap().note_send();
     let slots = world.engine.slots();
     slots.at(0).unsent += 1;
     world.engine.lose(&Loss::Requested);
