@@ -33,6 +33,7 @@ use aborts::Aborts;
 use clearing::Clearing;
 use pause::pause_ms;
 use rescan::Rescan;
+use shutdown::shut_down;
 
 /// Meaning of `user` of a command; from `REQUEST` on, a caller's command.
 mod tag {
@@ -105,7 +106,7 @@ pub(crate) async fn run(shared: Arc<SharedController>, engine: Engine<Vec<u8>>) 
     loop {
         match admin.serve().await {
             End::Cancelled => {
-                admin.shut_down().await;
+                shut_down(&mut admin.engine, &admin.shared.waiter).await;
                 break;
             }
             End::Lost(loss) => {

@@ -38,6 +38,7 @@ use crate::shared::event::Event;
 use crate::shared::maps::{QueueClass, QueueMaps};
 use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, SharedController};
 use crate::wait::lock::lock;
+use crate::wait::on_thread::on_thread;
 use crate::wait::{Waiter, run};
 use namespace::{Namespace, Pool};
 
@@ -86,6 +87,20 @@ impl Controller {
         })?;
         *lock(&controller.0.thread) = Some(thread);
         Ok(controller)
+    }
+
+    /// As [`Controller::connect`], as a future. It starts when it is first polled. If it is dropped
+    /// before it is ready, a controller that was connected by then is disconnected.
+    ///
+    /// # Errors
+    /// As [`Controller::connect`].
+    pub async fn connect_async(options: &Options) -> Result<Self, ConnectError> {
+        let options = options.clone();
+        let tried = options.tried(0);
+        match on_thread(move || Self::connect(&options)).await {
+            Ok(connected) => connected,
+            Err(errno) => Err(ConnectError::system(tried, "starting a thread", errno)),
+        }
     }
 
     /// Connects a controller. The caller has to serve its Admin Queue.

@@ -6,6 +6,7 @@
 //! something may have happened ([`crate::stepped`]).
 
 pub(crate) mod lock;
+pub(crate) mod on_thread;
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

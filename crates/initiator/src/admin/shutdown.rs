@@ -6,7 +6,6 @@ use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cqe, Sqe};
 
-use super::Admin;
 use crate::command::data::AdminData;
 use crate::connect::establish;
 use crate::engine::Engine;
@@ -16,27 +15,23 @@ use crate::wait::Waiter;
 /// How long to wait for the controller's shutdown before closing the connection.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
-impl Admin {
-    /// Shuts the controller down (CC.SHN) and waits up to [`SHUTDOWN_TIME`] for CSTS.SHST.
-    pub(super) async fn shut_down(&mut self) {
-        let deadline = self.time.now() + SHUTDOWN_TIME;
-        // `cancel` is set by now and would end every wait.
-        let waiter = &self.shared.waiter;
-        let cc = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
-        if run_uncancellable(&mut self.engine, cc, deadline, waiter).await.is_err() {
+/// Shuts the controller down (CC.SHN) and waits up to [`SHUTDOWN_TIME`] for CSTS.SHST. Its `cancel`
+/// is set by now and would end every wait.
+pub(super) async fn shut_down(engine: &mut Engine<Vec<u8>>, waiter: &Waiter) {
+    let deadline = waiter.time.now() + SHUTDOWN_TIME;
+    let cc = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
+    if run_uncancellable(engine, cc, deadline, waiter).await.is_err() {
+        return;
+    }
+    while let Ok(cqe) = run_uncancellable(engine, Property::get(offset::CSTS, 4), deadline, waiter).await {
+        if Csts(cqe.dw0.get()).shutdown_complete() {
+            engine.allow_graceful_close();
             return;
         }
-        while let Ok(cqe) = run_uncancellable(&mut self.engine, Property::get(offset::CSTS, 4), deadline, waiter).await
-        {
-            if Csts(cqe.dw0.get()).shutdown_complete() {
-                self.engine.allow_graceful_close();
-                return;
-            }
-            if !cqe.status().is_success() || self.time.now() >= deadline {
-                return;
-            }
-            waiter.sleep(Duration::from_millis(5), None).await;
+        if !cqe.status().is_success() || waiter.time.now() >= deadline {
+            return;
         }
+        waiter.sleep(Duration::from_millis(5), None).await;
     }
 }
 

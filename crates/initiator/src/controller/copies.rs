@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 
 use ebof_nvme::copy::{Copy, CopyFormat, CopySource};
-use ebof_nvme::identify::ProtectionType;
+use ebof_nvme::identify::{IdentifyNamespace, ProtectionType};
 use ebof_nvme::protection::prinfo;
 use ebof_nvme::{Nsid, Sqe};
 
-use crate::controller::namespace::Namespace;
 use crate::error::Error;
 
 /// The rest of a copy: ranges of (lba, blocks), and the destination LBA of the first block.
@@ -19,7 +18,7 @@ pub(crate) struct Copies {
 
 /// Limits of one command, all at least 1.
 #[derive(Clone, Copy, Debug)]
-struct CopyLimits {
+pub(crate) struct CopyLimits {
     /// Ranges (MSRC).
     ranges: u16,
     /// Blocks of a range (MSSRL).
@@ -28,37 +27,35 @@ struct CopyLimits {
     blocks: u64,
 }
 
-impl Namespace {
-    /// A copy of ranges of (lba, blocks), one after the other, to `to`. All are within the
-    /// namespace, and no source overlaps the destination, so any part may be repeated.
-    pub(crate) fn copies(&self, ranges: &[(u64, u64)], to: u64) -> Result<Copies, Error> {
-        let mut total = 0_u64;
-        for &(lba, blocks) in ranges {
-            self.check_range(lba, blocks)?;
-            total = total.saturating_add(blocks);
-        }
-        self.check_range(to, total)?;
-        let rest: VecDeque<(u64, u64)> = ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect();
-        match rest.iter().find(|&&(lba, blocks)| lba < to + total && to < lba + blocks) {
-            Some(&(lba, blocks)) => Err(Error::Overlap { lba, blocks, to, total }),
-            None => Ok(Copies { rest, to }),
-        }
-    }
-
-    /// The next command and its data, within the current limits.
-    pub(crate) fn next_copy(&self, copies: &mut Copies) -> Option<(Sqe, Vec<u8>)> {
-        let identify = self.identify();
-        let limits = CopyLimits {
+impl CopyLimits {
+    pub(crate) fn from_identify(identify: &IdentifyNamespace) -> Self {
+        Self {
             ranges: u16::from(identify.msrc) + 1,
             range_blocks: u64::from(identify.mssrl.get()).max(1),
             blocks: u64::from(identify.mcl.get()).max(1),
-        };
-        copies.next(limits, self.nsid(), self.protection())
+        }
     }
 }
 
 impl Copies {
-    fn next(&mut self, limits: CopyLimits, nsid: Nsid, protection: ProtectionType) -> Option<(Sqe, Vec<u8>)> {
+    /// A copy of ranges of (lba, blocks), one after the other, to `to`. All are within the
+    /// namespace, `total` blocks. No source may overlap the destination, so that any part may be
+    /// repeated.
+    pub(crate) fn new(ranges: &[(u64, u64)], to: u64, total: u64) -> Result<Self, Error> {
+        let rest: VecDeque<(u64, u64)> = ranges.iter().copied().filter(|(_, blocks)| *blocks > 0).collect();
+        match rest.iter().find(|&&(lba, blocks)| lba < to + total && to < lba + blocks) {
+            Some(&(lba, blocks)) => Err(Error::Overlap { lba, blocks, to, total }),
+            None => Ok(Self { rest, to }),
+        }
+    }
+
+    /// The next command and its data.
+    pub(crate) fn next(
+        &mut self,
+        limits: CopyLimits,
+        nsid: Nsid,
+        protection: ProtectionType,
+    ) -> Option<(Sqe, Vec<u8>)> {
         let to = self.to;
         let mut left = limits.blocks;
         let mut list = Vec::new();

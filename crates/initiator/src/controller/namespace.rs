@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 use crate::command::data::AdminData;
 use crate::command::limits::Limits;
 use crate::controller::Controller;
+use crate::controller::copies::{Copies, CopyLimits};
 use crate::error::Error;
 use crate::queue::TransferPiece;
 use crate::requeue::recovery::Recovery;
@@ -330,6 +331,22 @@ impl Namespace {
             self.run(self.execute(self.waiter(), "Copy", piece, &mut AdminData::FromHost(&list)))?;
         }
         Ok(())
+    }
+
+    /// A copy of ranges of (lba, blocks), one after the other, to `to`.
+    pub(crate) fn copies(&self, ranges: &[(u64, u64)], to: u64) -> Result<Copies, Error> {
+        let mut total = 0_u64;
+        for &(lba, blocks) in ranges {
+            self.check_range(lba, blocks)?;
+            total = total.saturating_add(blocks);
+        }
+        self.check_range(to, total)?;
+        Copies::new(ranges, to, total)
+    }
+
+    /// The next command of a copy and its data, within the current limits.
+    pub(crate) fn next_copy(&self, copies: &mut Copies) -> Option<(Sqe, Vec<u8>)> {
+        copies.next(CopyLimits::from_identify(&self.identify()), self.nsid(), self.protection())
     }
 
     /// Checks ranges of (lba, blocks) that are to be deallocated.

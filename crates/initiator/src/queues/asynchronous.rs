@@ -8,17 +8,13 @@
 mod pause;
 mod span;
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::INFORMATION_BYTES;
 use ebof_nvme::{Nsid, Sqe, Status};
-use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
 use self::pause::Pauses;
@@ -28,28 +24,10 @@ use crate::command::troubles::Trouble;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
 use crate::error::Error;
-use crate::error::connect_error::ConnectError;
 use crate::error::state::State;
-use crate::options::Options;
 use crate::queues::{IoError, Queues, outcome};
 use crate::requeue::recovery::{NextAttempt, Recovery};
-use crate::wait::lock::lock;
-
-impl Controller {
-    /// As [`Controller::connect`], as a future. It starts when it is first polled. If it is dropped
-    /// before it is ready, a controller that was connected by then is disconnected.
-    ///
-    /// # Errors
-    /// As [`Controller::connect`].
-    pub async fn connect_async(options: &Options) -> Result<Self, ConnectError> {
-        let options = options.clone();
-        let tried = options.tried(0);
-        match on_thread(move || Self::connect(&options)).await {
-            Ok(connected) => connected,
-            Err(errno) => Err(ConnectError::system(tried, "starting a thread", errno)),
-        }
-    }
-}
+use crate::wait::on_thread::on_thread;
 
 /// A namespace of a connected controller, as futures. Cheap to clone; for any number of tasks and
 /// threads.
@@ -395,47 +373,4 @@ impl Rest {
 fn into_buffer<B: IoBuffer>(data: Data<Span<B>>) -> Result<B, IoError<B>> {
     let buffer = data.into_buffer().and_then(Span::into_buffer);
     buffer.ok_or(IoError { reason: Error::Malformed("a transfer without its buffer"), buffer: None })
-}
-
-/// Runs blocking work on a thread of its own.
-///
-/// # Errors
-/// The system starts no more threads.
-async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Errno> {
-    let result = Arc::new(Mutex::new(OnThread { result: None, waker: None }));
-    let for_thread = Arc::clone(&result);
-    let started = std::thread::Builder::new().name("nvme-connect".to_owned()).spawn(move || {
-        let done = work();
-        let waker = {
-            let mut shared = lock(&for_thread);
-            shared.result = Some(done);
-            shared.waker.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
-    });
-    started.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-    Ok(Waiting(result).await)
-}
-
-/// The result of a thread, and the waker of the task that waits for it.
-struct OnThread<T> {
-    result: Option<T>,
-    waker: Option<Waker>,
-}
-
-struct Waiting<T>(Arc<Mutex<OnThread<T>>>);
-
-impl<T> Future for Waiting<T> {
-    type Output = T;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut shared = lock(&self.0);
-        match shared.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                shared.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
 }
