@@ -31,7 +31,7 @@ use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, Info, SharedCo
 use crate::wait::Time;
 use aborts::Aborts;
 use clearing::Clearing;
-use pause::pause_ms;
+use pause::{gives_up_at, pause_ms};
 use rescan::Rescan;
 use shutdown::shut_down;
 
@@ -202,7 +202,7 @@ impl Admin {
 
     /// Waits for the link, the inbox or a timer.
     async fn sleep(&mut self) -> Result<(), rustix::io::Errno> {
-        let Some(link) = self.engine.link() else { return Ok(()) };
+        let link = self.engine.link().expect("a connection is served until it is lost");
         let mut due = self.keep_alive_due_ms.min(self.engine.next_deadline_ms()).min(self.rescan_due_ms);
         if self.events_to_request > 0 {
             due = due.min((self.events_second + 1) * 1000);
@@ -357,14 +357,15 @@ impl Admin {
             tag::RESCAN => self.on_rescan(result.as_ref().ok(), &data),
             tag::CLEAR => self.on_cleared(result.is_ok_and(|cqe| cqe.status().is_success()), &data),
             user => {
-                if let Some(Pending { reply, removes, .. }) = self.pending.remove(&user) {
-                    let is_done = result.as_ref().is_ok_and(|cqe| cqe.status().is_success());
-                    if let Some(nsid) = removes.filter(|_| is_done) {
-                        self.namespace_removed(nsid);
-                    }
-                    if let Some(reply) = reply {
-                        drop(reply.try_send(result.map(|cqe| (cqe, data))));
-                    }
+                // Whatever the target sends: the engine completes each command once.
+                let pending = self.pending.remove(&user);
+                let Pending { reply, removes, .. } = pending.expect("a caller's command is kept until it completes");
+                let is_done = result.as_ref().is_ok_and(|cqe| cqe.status().is_success());
+                if let Some(nsid) = removes.filter(|_| is_done) {
+                    self.namespace_removed(nsid);
+                }
+                if let Some(reply) = reply {
+                    drop(reply.try_send(result.map(|cqe| (cqe, data))));
                 }
             }
         }
@@ -550,7 +551,7 @@ impl Admin {
             if now >= end {
                 return true;
             }
-            let until = self.shared.options.ctrl_loss_tmo.map_or(end, |max| end.min(since + max));
+            let until = gives_up_at(since, self.shared.options.ctrl_loss_tmo).map_or(end, |at| end.min(at));
             let waiter = &self.shared.waiter;
             let wakers = [&*self.shared.inbox_waker, self.shared.cancel.waker()];
             if waiter.wait(None, &wakers, Some(until)).await.is_err() {

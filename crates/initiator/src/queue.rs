@@ -1,5 +1,5 @@
-//! A queue pair, owned by one thread: submit many, flush once, poll many. This file has waiting: for
-//! completions, and for commands with lent data (`queue/pieces.rs`). What is sent and received,
+//! A queue pair, owned by one thread: submit many, flush once, poll many. This file has waiting:
+//! for completions, and for commands with lent data (`queue/pieces.rs`). What is sent and received,
 //! time-outs and reconnecting are in `queue/connection.rs`, the commands in `engine`.
 
 mod connection;
@@ -239,8 +239,7 @@ impl<B: IoBuffer> QueuePair<B> {
                     return Ok(());
                 }
                 let timeout = self.connection.sleep_max(deadline);
-                let Some(descriptor) = self.connection.descriptor() else { return Ok(()) };
-                let mut ready = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+                let mut ready = [PollFd::from_borrowed_fd(self.connection.descriptor(), PollFlags::IN)];
                 let time = self.connection.time();
                 self.idle
                     .sleep(bound_us, || time.now_us(), |bound| wait(&mut ready, shorter(timeout, bound)))
@@ -284,7 +283,7 @@ impl<B: IoBuffer> QueuePair<B> {
             last = Some(cqe);
             Ok(())
         }))?;
-        last.ok_or(Error::Malformed("a command without an end"))
+        Ok(last.expect("the only command is over, and has not failed"))
     }
 
     /// Runs commands that share one lent buffer, as many at a time as the queue takes. After the
@@ -363,7 +362,7 @@ impl<B: IoBuffer> AsFd for QueuePair<B> {
     /// reconnects. While commands are outstanding, poll about once a second anyway, which checks
     /// their deadlines.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.descriptor().expect("only `stepped::QueuePair` has none, and no `as_fd`")
+        self.connection.descriptor()
     }
 }
 

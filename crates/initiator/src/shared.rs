@@ -132,9 +132,8 @@ impl TakenQueue {
     }
 
     fn set_owner(&self, owner: Owner) {
-        if let Some(present) = lock(&self.shared.queues).owners.get_mut(usize::from(self.id.0).wrapping_sub(1)) {
-            *present = owner;
-        }
+        // It is one of the list, which does not become shorter (`SharedController::take_queue`).
+        lock(&self.shared.queues).owners[usize::from(self.id.0) - 1] = owner;
     }
 }
 

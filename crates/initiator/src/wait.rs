@@ -99,6 +99,7 @@ impl Waker {
         if self.set.load(Ordering::Relaxed) {
             self.set.store(false, Ordering::Release);
             if let Some(event) = &self.event {
+                // It fails only if another thread has cleared it meanwhile.
                 let _ = rustix::io::read(event, &mut [0u8; 8]);
             }
         }
@@ -222,6 +223,7 @@ impl Waiter {
         let end = self.time.now() + time;
         let waker = cancel.map(Cancel::waker);
         while !cancel.is_some_and(Cancel::is_set) && self.time.now() < end {
+            // If the system refuses to wait, the time passes nevertheless.
             let _ = self.wait(None, waker.as_slice(), Some(end)).await;
         }
     }

@@ -39,6 +39,7 @@ impl Aborts {
     }
 
     pub(super) fn completed(&mut self) {
-        self.outstanding = self.outstanding.saturating_sub(1);
+        // Each was counted when it was sent, and those of an earlier connection do not come here.
+        self.outstanding = self.outstanding.checked_sub(1).expect("an Abort that completes was sent");
     }
 }

@@ -36,9 +36,8 @@ impl Clearing {
 
     /// The last command could not be sent.
     pub(super) fn not_sent(&mut self) {
-        if let Some(page) = self.reading.take() {
-            self.pages.insert(page.0);
-        }
+        let page = self.reading.take().expect("a command that was not sent was the last of `next`");
+        self.pages.insert(page.0);
     }
 
     /// The page was read, or not (`log` is empty). Returns the states of its groups, for people, if

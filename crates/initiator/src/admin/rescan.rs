@@ -46,6 +46,13 @@ struct Inspect {
     outdated: Vec<Nsid>,
 }
 
+impl Inspect {
+    /// The namespace that is inspected.
+    fn first(&self) -> Nsid {
+        *self.open.front().expect("a scan without further namespaces to inspect has ended")
+    }
+}
+
 /// Result of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct RescanProgress {
@@ -114,7 +121,7 @@ impl Rescan {
             State::Inspect(inspect) if !inspect.sent => {
                 inspect.sent = true;
                 let cns = if inspect.identify.is_some() { Cns::NAMESPACE_ID_DESCRIPTORS } else { Cns::NAMESPACE };
-                let nsid = *inspect.open.front()?;
+                let nsid = inspect.first();
                 Some(Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0)))
             }
             _ => None,
@@ -130,7 +137,8 @@ impl Rescan {
     ) -> RescanProgress {
         let bytes = answer.filter(|(status, _)| status.is_success()).map(|(_, bytes)| bytes);
         match std::mem::take(&mut self.state) {
-            State::Idle => RescanProgress { done: Some(Vec::new()), ..RescanProgress::default() },
+            // A new connection, with which a scan begins anew, has no answers to the last one.
+            State::Idle => unreachable!("an answer to no command of a scan"),
             State::Changed { .. } => {
                 // Controllers without this log page are scanned too.
                 let changed = bytes.and_then(|bytes| ChangedNamespaces::read_from_bytes(bytes).ok());
@@ -174,7 +182,7 @@ impl Rescan {
     }
 
     fn on_inspection(&mut self, mut inspect: Box<Inspect>, answer: Option<(Status, &[u8])>) -> RescanProgress {
-        let Some(&nsid) = inspect.open.front() else { return self.go_on(inspect, RescanProgress::default()) };
+        let nsid = inspect.first();
         inspect.sent = false;
         let mut progress = RescanProgress::default();
         let result = answer.map(|(status, bytes)| match IdentifyRefusal::from_status(status) {

@@ -91,6 +91,7 @@ impl<B> Slots<B> {
     /// The link has sent one part of the command's buffer.
     pub(crate) fn payload_sent(&mut self, index: u16) {
         let slot = self.at(index);
+        debug_assert!(slot.unsent > 0, "each part in the send queue was counted");
         slot.unsent -= 1;
         if slot.unsent == 0 && slot.state == State::Draining {
             self.complete(index);
@@ -129,7 +130,7 @@ impl<B> Slots<B> {
             Payload::FromHost(buffer) => Data::FromHost(buffer),
             Payload::None | Payload::Lent { .. } => Data::None,
         };
-        let result = slot.result.take().unwrap_or(Err(Error::Malformed("a command without an end")));
+        let result = slot.result.take().expect("a command completes with a result");
         let user = slot.user;
         self.free.push(index);
         Completion { user, result, data }
@@ -193,7 +194,7 @@ impl<B: IoBuffer> Slots<B> {
         if self.in_flight() >= self.limit {
             return Err(payload);
         }
-        let Some(index) = self.free.pop() else { return Err(payload) };
+        let index = self.free.pop().expect("there are at least `limit` slots, and fewer are in use");
         let slot = &mut self.slots[usize::from(index)];
         slot.cid = Cid(slot.cid.0.wrapping_add(self.step));
         slot.user = user;

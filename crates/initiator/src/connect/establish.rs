@@ -20,8 +20,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::command::data::AdminData;
 use crate::command::limits::Limits;
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::error::{Error, Loss};
 use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
@@ -138,7 +138,7 @@ impl Attempt<'_> {
         let (entries, controller, in_capsule) = (info.io_entries, info.id, info.in_capsule_bytes());
         self.open(&mut engine, Wanted { queue, entries, controller, in_capsule }).await?;
         self.connect(&mut engine, queue, info.io_entries, info.id).await?;
-        engine.detach().ok_or(Kind::Closed { errno: None })
+        Ok(engine.detach().expect("the link that Connect was answered over"))
     }
 
     /// A link for the queue.
@@ -370,7 +370,7 @@ async fn run_until<T>(
         if let Some(result) = done(engine) {
             return Ok(result);
         }
-        let Some(link) = engine.link() else { return Err(Stop::Lost(Loss::Requested)) };
+        let link = engine.link().expect("the link that the command was submitted to, and that was not lost");
         await_ready(link.watch(), deadline, waiter, cancel).await?;
     }
 }

@@ -147,7 +147,7 @@ impl Rdma {
         }
         let mut copy = self.bounce.take(length as usize)?;
         if direction == DataDirection::FromHost {
-            let bytes = slots.data(index, lent).unwrap_or_default();
+            let bytes = slots.data(index, lent).expect("a command with data for the controller has them");
             let length = bytes.len().min(length as usize);
             copy.as_mut_slice()[..length].copy_from_slice(&bytes[..length]);
         }
@@ -175,7 +175,8 @@ impl Rdma {
         lent: &mut AdminData<'_>,
         on_finished: &mut impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss> {
-        self.commands = self.commands.saturating_sub(1);
+        debug_assert!(self.commands > 0, "a command that is over was sent");
+        self.commands -= 1;
         let FinishedCommand { cqe, .. } = over;
         let Some(index) = slots.find(cqe.cid()) else {
             return Err(Loss::Protocol("a response to a command that is not outstanding".into()));

@@ -141,7 +141,7 @@ impl Tcp {
         slots: &mut Slots<B>,
         lent: &AdminData<'_>,
     ) {
-        let payload = slots.data(index, lent).unwrap_or_default();
+        let payload = slots.data(index, lent).expect("a command with data for the controller has them");
         let trailer = self.connection.send_command(sqe, CommandData::InCapsule { payload }, self.out.run());
         if payload.len() <= SendQueue::COPY_MAX {
             self.out.run().extend_from_slice(payload);
@@ -192,6 +192,7 @@ impl Tcp {
             }) else {
                 return Ok(());
             };
+            // Without a limit, the list may be empty.
             let Some(r2t) = self.r2ts.get_mut(at) else { return Ok(()) };
             // A command may end, with an error, before all its data were sent.
             let Some(index) = slots.find(r2t.cid).filter(|_| r2t.length > 0) else {
@@ -260,6 +261,7 @@ impl Tcp {
         self.connection.send_term(&fatal, &mut term);
         // In the middle of another PDU it would be taken as data.
         if self.out.queued() == 0 {
+            // The connection ends whether it is sent or not.
             let _ = self.stream.send(&[IoSlice::new(&term)], false);
         }
         let text = fatal.to_string().into();
@@ -416,7 +418,7 @@ impl Transport for Tcp {
         self.start = 0;
         self.end = read - direct;
         if self.initialized.is_none() {
-            let room = FIRST_BYTES_MAX.saturating_sub(self.first_bytes.len());
+            let room = FIRST_BYTES_MAX - self.first_bytes.len();
             self.first_bytes.extend_from_slice(&self.staging[..self.end.min(room)]);
         }
         Ok(if read == capacity { Received::Full } else { Received::All })

@@ -140,9 +140,10 @@ impl<B: IoBuffer> QueueConnection<B> {
         &self.time
     }
 
-    /// The descriptor to wait for, which stays the same across reconnects; `None` when stepped.
-    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.readiness.as_ref().map(|readiness| readiness.epoll.as_fd())
+    /// The descriptor to wait for, which stays the same across reconnects. Without one, when
+    /// stepped, nobody waits: `stepped::QueuePair` does not, and a sequence does so by its waiter.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.readiness.as_ref().expect("who sleeps is not stepped").epoll.as_fd()
     }
 
     /// Queues a command. With a binding, it reaches that namespace or none.
@@ -441,8 +442,7 @@ impl<B: IoBuffer> QueueConnection<B> {
     /// Sleeps until there is something to do, `deadline`, or the next deadline of a command.
     pub(super) fn sleep(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let timeout = self.sleep_max(deadline);
-        let Some(readiness) = &self.readiness else { return Ok(()) };
-        wait(&mut [PollFd::new(&readiness.epoll, PollFlags::IN)], timeout)
+        wait(&mut [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)], timeout)
             .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
         self.check_deadlines_soon();
         Ok(())

@@ -183,10 +183,9 @@ impl<B> SubmissionState<B> {
 
     /// A command completed: adds to `wakes`, and gives back the completion of an abandoned command.
     pub(super) fn complete(&mut self, completion: Completion<B>, wakes: &mut Vec<Wake>) -> Option<Completion<B>> {
-        // The user value of a command is its slot.
-        let Ok(slot) = u16::try_from(completion.user) else { return Some(completion) };
+        let slot = u16::try_from(completion.user).expect("the user value of a command is its slot");
         self.set_follower(slot, false);
-        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Some(completion) };
+        let state = &mut self.slots[usize::from(slot)];
         match std::mem::replace(state, Slot::Free) {
             Slot::Waiting { owner, wake } => {
                 *state = Slot::Complete(completion);
@@ -199,11 +198,8 @@ impl<B> SubmissionState<B> {
                 wakes.extend(self.release(slot));
                 Some(completion)
             }
-            // A queue pair completes each command once.
-            other @ (Slot::Free | Slot::Complete(_)) => {
-                *state = other;
-                Some(completion)
-            }
+            // Whatever the target sends: a slot is free again after its completion was taken.
+            Slot::Free | Slot::Complete(_) => unreachable!("a queue pair completes each command once"),
         }
     }
 
@@ -241,15 +237,16 @@ impl<B> SubmissionState<B> {
         let state = &mut self.slots[usize::from(slot)];
         match std::mem::replace(state, Slot::Abandoned) {
             Slot::Complete(completion) => (self.release(slot), Some(completion)),
-            _ => (None, None),
+            Slot::Waiting { .. } => (None, None),
+            // It has the slot until its completion was taken, or it is dropped, once.
+            Slot::Free | Slot::Abandoned => unreachable!("the future of a command that is over"),
         }
     }
 
     fn set_follower(&mut self, slot: u16, follows: bool) {
-        if let Some(word) = self.followers.get_mut(usize::from(slot / 64)) {
-            let bit = 1 << (slot % 64);
-            *word = if follows { *word | bit } else { *word & !bit };
-        }
+        let word = &mut self.followers[usize::from(slot / 64)];
+        let bit = 1 << (slot % 64);
+        *word = if follows { *word | bit } else { *word & !bit };
     }
 
     /// A sleeping thread that can become the leader, to be woken.

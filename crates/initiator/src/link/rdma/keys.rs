@@ -100,7 +100,7 @@ impl RemoteKeys {
     /// invalidation was posted, and [`RemoteKeys::ended`] returns the completion later.
     pub(super) fn end(&mut self, pair: &mut QueuePair, index: u16, cqe: Cqe) -> bool {
         let Self::OfCommands { windows, .. } = self else { return true };
-        let Some(state) = windows.get_mut(usize::from(index)) else { return true };
+        let state = &mut windows[usize::from(index)];
         match std::mem::replace(state, KeyState::None) {
             KeyState::Bound(window) if pair.is_bound(window) => {
                 *state = KeyState::Ending(cqe);

@@ -119,9 +119,10 @@ impl SendQueue {
     /// Removes `sent` bytes. Calls `payload_sent` with the slot of every payload that was sent
     /// completely, and whether it was to be sent without a copy.
     pub(crate) fn advance(&mut self, mut sent: usize, mut payload_sent: impl FnMut(u16, bool)) {
-        self.queued = self.queued.saturating_sub(sent);
+        debug_assert!(sent <= self.queued, "a socket sends no more than it is given");
+        self.queued -= sent;
         while sent > 0 {
-            let Some(&piece) = self.pieces.front() else { break };
+            let &piece = self.pieces.front().expect("what is queued is in pieces");
             let taken = sent.min(piece.length() - self.front_sent);
             sent -= taken;
             self.front_sent += taken;

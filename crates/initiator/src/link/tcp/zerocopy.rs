@@ -17,6 +17,9 @@ use crate::error::Loss;
 /// How long a closed connection waits for the network card to release its buffers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Why there is leave to read the kernel's notifications.
+const HAS_WIRE: &str = "only a stream that gives leave has been enabled, and a stream stays what it is";
+
 /// What a connection sends without a copy, and the slots whose buffers the kernel may still read.
 #[derive(Default)]
 pub(super) struct ZeroCopy {
@@ -72,7 +75,7 @@ impl ZeroCopy {
     /// Reads the kernel's notifications, if any are pending.
     pub(super) fn collect<B>(&mut self, stream: &Stream, slots: &mut Slots<B>) -> Result<(), Loss> {
         let Some(pinned) = self.pinned.as_mut().filter(|pinned| pinned.is_waiting()) else { return Ok(()) };
-        let Some(wire) = stream.wire() else { return Ok(()) };
+        let wire = stream.wire().expect(HAS_WIRE);
         let collected = pinned.collect(&wire, |slot| slots.payload_sent(slot));
         if collected.map_err(|error| Loss::Network(errno(&error)))?.fell_back {
             tracing::debug!("the kernel copies what it is to send without a copy: this connection copies again");
@@ -82,7 +85,8 @@ impl ZeroCopy {
 
     /// Aborts the connection and waits until the kernel has released all buffers.
     pub(super) fn drain<B>(&mut self, stream: &Stream, slots: &mut Slots<B>) {
-        let (Some(pinned), Some(wire)) = (&mut self.pinned, stream.wire()) else { return };
+        let Some(pinned) = &mut self.pinned else { return };
+        let wire = stream.wire().expect(HAS_WIRE);
         if !pinned.abort_and_wait(&wire, DRAIN_TIMEOUT, |slot| slots.payload_sent(slot)) {
             let buffers = slots.leak_unsent();
             tracing::error!(
