@@ -33,8 +33,8 @@
 //! - **Direct ports** (vfio-user): a virtual machine's queues are in its memory
 //!   (`server/link/ring.rs`), and devices transfer data into and out of that memory
 //!   ([`Link::map`]). Its registers and interrupts are in `server/direct.rs`, the client's socket
-//!   in `server/reactor/direct.rs`. What its memory costs is charged to the function: bytes in
-//!   `server/direct/footing.rs`, time in `server/reactor/direct/stalls.rs` (ADR 0060).
+//!   in `server/reactor/direct/device.rs`. What its memory costs is charged to the function: bytes
+//!   in `server/direct/footing.rs`, time in `server/reactor/stalls.rs` (ADR 0060).
 //! - **In memory** (`server/link/loopback.rs`): whole commands and completions are passed on. The
 //!   queue returns completions without SQHD, which the link adds (`server/link/message_queue.rs`).
 //!

@@ -122,6 +122,12 @@ impl Commands {
         }
     }
 
+    /// The drive's thread has nothing left of the connection, which has ended.
+    pub(crate) fn on_drive_done(&mut self, link: &Link, context: &mut ReactorContext<'_>) {
+        self.drive.note_end();
+        self.report_closed(link, context);
+    }
+
     fn finish_answer(
         &mut self,
         slot: u32,

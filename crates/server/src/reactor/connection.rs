@@ -9,15 +9,17 @@ use ebof_fabrics::{Attachment, CloseReason, Handle, Notice};
 use ebof_manage::api::RefusalReason;
 use ebof_nvme::Nqn;
 use ebof_tcp::FatalStatus;
+use rustix::event::epoll;
 
 use crate::commands::Commands;
-use crate::commands::command::{AbortRequest, Origin};
+use crate::commands::command::Origin;
 use crate::link::{Bytes as _, End, Event, Flushed, Link, READ_BUDGET, Rings as _, State};
 use crate::observe::host_labels::OTHERS;
 use crate::observe::log_limit::Kind;
 use crate::observe::troubles::Trouble;
 use crate::shared::Shared;
 use crate::shared::buffer::Pool;
+use crate::shared::mailbox::CommandRef;
 use crate::shared::reactor_context::ReactorContext;
 
 /// One connection.
@@ -32,10 +34,52 @@ pub(crate) struct Connection {
     is_unread: bool,
 }
 
+/// What an event of a connection has brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SocketWork {
+    /// Bytes that were received.
+    pub(super) bytes: usize,
+    /// Whether anything else was done, or is to be done in the next turn.
+    pub(super) worked: bool,
+}
+
 impl Connection {
     pub(crate) fn new(handle: Handle, link: Link) -> Self {
         let commands = Commands::new(handle, Arc::clone(&link.peer().port));
         Self { handle, link, commands, armed_ms: None, is_unread: false }
+    }
+
+    /// Takes an event of its socket. What was there is noted in `taken`, also if the connection
+    /// ends.
+    ///
+    /// # Errors
+    /// The connection ends.
+    pub(super) fn on_event(
+        &mut self,
+        flags: epoll::EventFlags,
+        taken: &mut SocketWork,
+        context: &mut ReactorContext<'_>,
+    ) -> Result<(), End> {
+        if self.link.state == State::Gone {
+            // An event of the same batch as the one that ended it.
+            return Ok(());
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            taken.worked = true;
+            self.link.mark_dirty(context);
+        }
+        if flags.contains(epoll::EventFlags::ERR) && self.link.reports_sent_by_errors() {
+            taken.worked |= self.on_sent(context)?;
+        }
+        if self.link.is_shut() {
+            // Nothing is read while the queue is full, but a peer that has gone is noticed.
+            let gone = flags.contains(epoll::EventFlags::HUP).then_some(End::PeerClosed);
+            let failed = || flags.contains(epoll::EventFlags::ERR).then(|| self.link.failure()).flatten();
+            return gone.or_else(failed).map_or(Ok(()), Err);
+        }
+        taken.bytes = self.on_readable(context)?;
+        taken.worked |= self.share_is_used_up();
+        Ok(())
     }
 
     /// Whether received commands wait for the next turn.
@@ -129,11 +173,6 @@ impl Connection {
         self.commands.attach(attachment, &mut self.link, context)
     }
 
-    /// An Abort for a command of this queue.
-    pub(crate) fn on_abort(&mut self, request: AbortRequest, context: &mut ReactorContext<'_>) {
-        self.commands.on_abort(request, &mut self.link, context);
-    }
-
     /// Delivers a notice of the registry to the queue.
     pub(crate) fn on_notice(&mut self, notice: Notice, context: &mut ReactorContext<'_>) -> Result<(), End> {
         let reason = if let Notice::Close(reason) = &notice { Some(*reason) } else { None };
@@ -147,6 +186,26 @@ impl Connection {
         let flushed = self.with_link(context, Link::flush);
         self.commands.counters.time_untimed(context);
         flushed
+    }
+
+    /// Sends what was queued in this turn. `is_changed`: other events of its socket are of interest
+    /// now.
+    ///
+    /// # Errors
+    /// The connection ends: with an error, or because all was sent that it still had to send.
+    pub(super) fn flush_turn(&mut self, is_changed: &mut bool, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        self.link.dirty = false;
+        if self.link.has_ended() {
+            return Ok(());
+        }
+        let was_blocked = self.link.is_blocked();
+        let flushed = self.flush(context)?;
+        *is_changed = was_blocked != (flushed == Flushed::Blocked);
+        if flushed == Flushed::Share {
+            self.link.mark_dirty(context);
+        }
+        let is_over = self.link.is_draining() && self.is_drained();
+        if is_over { Err(End::Shutdown) } else { Ok(()) }
     }
 
     /// Takes notifications about buffers that were sent without a copy. Returns whether there were
@@ -186,6 +245,23 @@ impl Connection {
         self.link.overdue(self.is_owed_data(), now_ms, handshake_ms)
     }
 
+    /// A deadline of it has passed. Returns whether anything was due.
+    ///
+    /// # Errors
+    /// It is overdue, and ends.
+    pub(super) fn on_deadline(&mut self, handshake_ms: u64, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        self.armed_ms = None;
+        if self.link.state == State::Gone {
+            let before = context.pool.outstanding_bytes();
+            self.settle(context);
+            // Another connection may wait for the buffers that have come back, and is only looked
+            // at in the next turn.
+            return Ok(context.pool.outstanding_bytes() < before);
+        }
+        self.link.look_at_stall(context.now_ms);
+        self.overdue(context.now_ms, handshake_ms).map_or(Ok(false), Err)
+    }
+
     /// Whether the host has announced something that it has not sent.
     fn is_owed_data(&self) -> bool {
         self.link.awaits_data() || self.commands.queue.awaits_second()
@@ -206,6 +282,52 @@ impl Connection {
     /// another turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
         self.is_unread || self.link.is_stalled() || self.commands.waits_for_turn()
+    }
+
+    /// A Connect asks whether the connection has ended without anybody having read that. The answer
+    /// waits for what it has at a device.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn look(&mut self, reply: CommandRef, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        self.commands.await_changes(reply, context);
+        if self.link.state == State::Gone {
+            return Ok(());
+        }
+        let end = if self.link.peer_is_gone() { Some(End::PeerClosed) } else { self.link.superseded() };
+        end.map_or(Ok(()), Err)
+    }
+
+    /// The target shuts down: completes what was accepted.
+    ///
+    /// # Errors
+    /// There is nothing left, and it ends.
+    pub(super) fn start_shutdown(&mut self, context: &mut ReactorContext<'_>) -> Result<(), End> {
+        if matches!(self.link.state, State::Handshake { .. } | State::Open) {
+            self.link.drain();
+            self.commands.start_shutdown(&mut self.link, context);
+        }
+        if self.link.is_draining() && self.is_drained() { Err(End::Shutdown) } else { Ok(()) }
+    }
+
+    /// Ends it, and notifies the registry, the log and whoever waits for it.
+    pub(super) fn end(&mut self, end: &End, context: &mut ReactorContext<'_>) {
+        match self.link.state {
+            State::Gone => return,
+            State::Closing { .. } => return self.close(context),
+            State::Handshake { .. } | State::Open | State::Draining => {}
+        }
+        context.shared.ending(self.handle);
+        self.book_end(end, context.shared);
+        match end {
+            End::Fatal(_) | End::Shutdown | End::Association(_) | End::PortGone => self.start_closing(end, context),
+            _ => self.close(context),
+        }
+        self.commands.report_closed(&self.link, context);
+        if self.commands.drains() {
+            // The control thread says so if it takes long.
+            context.shared.wake_control();
+        }
     }
 
     /// Books its end: its counters, the log, and the connection log when it never became a queue.

@@ -1,50 +1,146 @@
-//! What devices have done, what they had no room for, and whose turn it is next at those that
-//! functions share.
+//! A reactor's requests at devices: those under way, and those that there was no room for.
+//!
+//! What a completion means is the command's matter (`server/commands.rs`).
 
-use ebof_backend::{Completion, Submitted};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::Reactor;
-use crate::shared::reactor_context::ReactorContext;
+use ebof_backend::{BATCH_MAX, Completion, Device, Io, Request, Submitted};
 
-impl Reactor {
-    /// A device has done its part of a command.
-    pub(super) fn on_device(&mut self, completion: Completion, now_us: u64) {
-        self.with(ReactorContext::index_of(completion.tag), now_us, |connection, context| {
-            connection.commands.on_device(completion, &mut connection.link, context);
-            Ok(())
-        });
+use crate::drives::device::DeviceTable;
+
+/// The devices, and the requests at them.
+pub(super) struct DeviceRequests {
+    pub(super) io: Io,
+    pub(super) table: Arc<DeviceTable>,
+    /// What the `Io` had no room for, in its order.
+    pub(super) retry: VecDeque<(Arc<dyn Device>, Request)>,
+    /// Completions that were taken in this turn.
+    taken: usize,
+    /// Requests wait because the kernel took none.
+    kick_failed: bool,
+}
+
+/// What has become of a request that was submitted again.
+#[derive(Debug)]
+pub(super) enum Retried {
+    /// There is none, or still no room for it.
+    Nothing,
+    Pending,
+    Done(Completion),
+}
+
+impl DeviceRequests {
+    pub(super) fn new(io: Io, table: Arc<DeviceTable>) -> Self {
+        Self { io, table, retry: VecDeque::new(), taken: 0, kick_failed: false }
     }
 
-    /// Submits again what the devices had no room for. Returns whether something ended at once.
-    pub(super) fn retry_busy(&mut self, now_us: u64) -> bool {
-        let mut worked = false;
-        for _ in 0..self.retry.len() {
-            let Some((device, request)) = self.retry.pop_front() else { break };
-            match device.submit(&mut self.io, request) {
-                Submitted::Pending => {}
-                Submitted::Busy(request) => {
-                    self.retry.push_front((device, request));
-                    break;
-                }
-                Submitted::Done(completion) => {
-                    worked = true;
-                    self.on_device(completion, now_us);
-                }
+    pub(super) fn start_turn(&mut self) {
+        self.taken = 0;
+    }
+
+    /// The next completion, up to as many as a turn takes.
+    #[inline]
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        if self.taken == BATCH_MAX {
+            return None;
+        }
+        let completion = self.io.poll()?;
+        self.taken += 1;
+        Some(completion)
+    }
+
+    /// Whether there may be more completions than this turn has taken.
+    pub(super) fn has_more(&self) -> bool {
+        self.taken == BATCH_MAX
+    }
+
+    /// How many requests wait for room.
+    pub(super) fn waiting(&self) -> usize {
+        self.retry.len()
+    }
+
+    /// Submits the first of them again.
+    pub(super) fn retry_first(&mut self) -> Retried {
+        let Some((device, request)) = self.retry.pop_front() else { return Retried::Nothing };
+        match device.submit(&mut self.io, request) {
+            Submitted::Pending => Retried::Pending,
+            Submitted::Done(completion) => Retried::Done(completion),
+            Submitted::Busy(request) => {
+                self.retry.push_front((device, request));
+                Retried::Nothing
             }
         }
-        worked
     }
 
-    /// Settles what functions of drives have done, and starts what may go then. Returns whether
-    /// there was anything.
-    pub(super) fn settle_shares(&mut self, now_us: u64) -> bool {
-        let mut worked = self.local_shares.settle(now_us);
-        // What is done at once settles in the next turn.
-        for _ in 0..self.local_shares.admitted() {
-            let Some((ticket, reply)) = self.local_shares.next_admitted() else { break };
-            worked = true;
-            self.admitted(reply, ticket, now_us);
+    /// Starts what was submitted. What cannot be started is tried again with the next call.
+    ///
+    /// # Errors
+    /// The kernel takes no requests.
+    pub(super) fn kick(&mut self) -> Result<(), ebof_backend::Error> {
+        let kicked = self.io.kick();
+        self.kick_failed = kicked.is_err();
+        kicked
+    }
+
+    /// Whether requests wait for the kernel, which nothing tells when it takes them.
+    pub(super) fn kick_failed(&self) -> bool {
+        self.kick_failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use ebof_backend::{Geometry, Memory, Operation};
+
+    use super::*;
+
+    /// A device that has no room for as many submissions.
+    #[derive(Debug)]
+    struct Full {
+        memory: Memory,
+        refuses: AtomicU64,
+    }
+
+    impl Device for Full {
+        fn geometry(&self) -> Geometry {
+            self.memory.geometry()
         }
-        worked
+
+        fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+            let refuses = self.refuses.load(Relaxed);
+            if refuses == 0 {
+                return self.memory.submit(io, request);
+            }
+            self.refuses.store(refuses - 1, Relaxed);
+            Submitted::Busy(request)
+        }
+
+        fn describe(&self) -> String {
+            "full".to_owned()
+        }
+    }
+
+    #[test]
+    fn requests_without_room_are_tried_again_in_their_order() {
+        let io = crate::environment::Environment::default().io.make(8).unwrap();
+        let mut devices = DeviceRequests::new(io, Arc::new(DeviceTable::new([])));
+        let full = Full { memory: Memory::new(1 << 20, 512, false), refuses: AtomicU64::new(2) };
+        let device: Arc<dyn Device> = Arc::new(full);
+        for tag in [5, 6] {
+            devices.retry.push_back((Arc::clone(&device), Request::new(tag, Operation::Flush)));
+        }
+        for _ in 0..2 {
+            assert!(matches!(devices.retry_first(), Retried::Nothing));
+            assert_eq!(devices.waiting(), 2);
+        }
+        for tag in [5, 6] {
+            let Retried::Done(completion) = devices.retry_first() else { panic!("memory flushes at once") };
+            assert_eq!((completion.tag, completion.result.is_ok()), (tag, true));
+        }
+        assert!(matches!(devices.retry_first(), Retried::Nothing) && devices.waiting() == 0);
+        assert!(devices.kick().is_ok() && !devices.kick_failed() && !devices.has_more());
     }
 }

@@ -29,6 +29,7 @@ use socket2::{Domain, Socket, Type};
 
 use self::config::{NQN, one_subsystem};
 use self::hosts::{Host, Load};
+use super::connection::Connection;
 use super::{ASK_EVERY, Reactor};
 use crate::drives::device::DeviceTable;
 use crate::drives::{DriveThreads, Drives};
@@ -63,6 +64,13 @@ struct Rig {
     now_us: u64,
     events: Vec<epoll::Event>,
     messages: Vec<Message>,
+}
+
+impl Reactor {
+    /// The connection in a place.
+    fn connection_at(&self, index: usize) -> Option<&Connection> {
+        self.connections.table.at(u32::try_from(index).unwrap())
+    }
 }
 
 impl Rig {

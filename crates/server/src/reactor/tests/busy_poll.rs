@@ -38,7 +38,7 @@ impl Rig {
 
     /// Connections that are polled, and would not wake the reactor.
     fn polled(&self) -> usize {
-        self.reactor.connections.iter().flatten().filter(|connection| connection.link.is_polled()).count()
+        self.reactor.connections.table.iter().filter(|connection| connection.link.is_polled()).count()
     }
 }
 

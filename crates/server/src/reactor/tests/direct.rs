@@ -162,7 +162,7 @@ fn lists_of_pieces_of_a_virtual_machines_memory_are_bounded() {
 
 impl crate::reactor::Reactor {
     fn is_a_client_waiting(&self) -> bool {
-        self.direct.iter().flatten().any(|device| device.waits())
+        self.direct.is_any_waiting()
     }
 }
 

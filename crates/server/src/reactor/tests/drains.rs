@@ -241,7 +241,7 @@ fn a_copy_ends_with_the_piece_at_the_device_when_one_of_its_namespaces_is_lost()
             step(&mut rig);
         }
         assert_eq!(device.kept(), 1, "a piece is at the device");
-        let handle = rig.reactor.connections[queue.index()].as_ref().unwrap().handle;
+        let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
@@ -265,7 +265,7 @@ fn what_a_device_had_no_room_for_is_cancelled_with_the_namespace_that_was_lost()
         queue.put(&capsule(write, cid, Sgl::InCapsule { offset: 0, length: 512 }, &[1; 512]));
     }
     turns(&mut rig);
-    let handle = rig.reactor.connections[queue.index()].as_ref().unwrap().handle;
+    let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));

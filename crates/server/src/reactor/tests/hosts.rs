@@ -160,7 +160,7 @@ impl Host {
 
     fn initialize(rig: &mut Rig, load: Load) -> Self {
         // Nothing is removed: slots are assigned in order.
-        let index = rig.reactor.connections.len();
+        let index = rig.reactor.connections.table.indices().len();
         let socket = rig.socket();
         let count = Count::default();
         let out = Vec::new();
@@ -187,7 +187,7 @@ impl Host {
 
     /// Bytes that the reactor has received from this host and sent to it.
     pub(super) fn moved(&self, rig: &Rig) -> u64 {
-        let theirs = rig.reactor.connections[self.index].as_ref().expect("still connected");
+        let theirs = rig.reactor.connection_at(self.index).expect("still connected");
         let Notifier::Descriptor(socket) = theirs.link.notifier() else { panic!("a socket is expected") };
         let unread = rustix::io::ioctl_fionread(socket).unwrap();
         self.count.bytes + rustix::io::ioctl_fionread(&self.socket).unwrap() - unread

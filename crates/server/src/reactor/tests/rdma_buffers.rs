@@ -32,11 +32,11 @@ fn buffers_for_copies_stay_with_a_connection_until_its_reactor_is_idle() {
     let (_admin, mut host) = RdmaHost::connect(&mut rig);
     for _ in 0..3 {
         read(&mut rig, &mut host);
-        let pool = &rig.reactor.pool;
+        let pool = &rig.reactor.connections.pool;
         assert_eq!((pool.outstanding_bytes(), pool.kept_bytes()), (0, READS * READ_BYTES as usize));
     }
-    rig.reactor.shrink();
-    assert_eq!((rig.reactor.pool.outstanding_bytes(), rig.reactor.pool.kept_bytes()), (0, 0));
+    rig.reactor.connections.shrink();
+    assert_eq!((rig.reactor.connections.pool.outstanding_bytes(), rig.reactor.connections.pool.kept_bytes()), (0, 0));
     read(&mut rig, &mut host);
     host.submit_nonsense();
     ends(&mut rig, &mut host);
@@ -49,7 +49,10 @@ fn buffers_of_devices_go_back_to_the_pool() {
     Plain::replace(&mut rig);
     for _ in 0..3 {
         read(&mut rig, &mut host);
-        assert_eq!((rig.reactor.pool.outstanding_bytes(), rig.reactor.pool.kept_bytes()), (0, 0));
+        assert_eq!(
+            (rig.reactor.connections.pool.outstanding_bytes(), rig.reactor.connections.pool.kept_bytes()),
+            (0, 0)
+        );
     }
 }
 
@@ -96,7 +99,7 @@ fn responses_begin_while_later_commands_of_the_turn_execute() {
     let mut rig = Rig::over_rdma();
     let (_admin, mut host) = RdmaHost::connect(&mut rig);
     let slow: Arc<dyn Device> = Arc::new(Slow { memory: Memory::new(64 << 20, 512, false), network: host.network() });
-    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), slow)]));
+    rig.reactor.connections.devices.table = Arc::new(DeviceTable::new([(DeviceId(1), slow)]));
     // What follows the commands in the same turn ends the connection, with what has not begun then.
     host.submit(RdmaWay::Read, READS, READ_BYTES);
     host.submit_nonsense();
@@ -112,5 +115,5 @@ fn ends(rig: &mut Rig, host: &mut RdmaHost) {
         host.carry();
         rig.turn(6_000);
     }
-    assert_eq!((rig.reactor.pool.outstanding_bytes(), rig.reactor.pool.kept_bytes()), (0, 0));
+    assert_eq!((rig.reactor.connections.pool.outstanding_bytes(), rig.reactor.connections.pool.kept_bytes()), (0, 0));
 }

@@ -37,7 +37,7 @@ fn data_in_the_capsule_of_a_command_that_is_not_taken_reach_no_other_command() {
     rig.turn(100);
     let response = host.exchange(&mut rig, &h2c_data(&r2t, &[0xaa; 4096]));
     assert_eq!((response[0], &response[20..24]), (5, &[5, 0, 0, 0][..]), "the response to the command that was taken");
-    let device = rig.reactor.devices.device(DEVICE).unwrap();
+    let device = rig.reactor.connections.devices.table.device(DEVICE).unwrap();
     assert_eq!(device.resident().unwrap().lend(0, 4096, true).unwrap().as_ref(), [0xaa; 4096]);
 }
 
@@ -46,7 +46,7 @@ fn data_in_the_capsule_of_a_command_that_is_not_taken_reach_no_other_command() {
 fn an_abort_finds_a_command_that_was_sent_before_it() {
     let mut rig = Rig::new();
     let mut host = rig.host(Load::reads(4096, 0));
-    let handle = rig.reactor.connections[host.index()].as_ref().unwrap().handle;
+    let handle = rig.reactor.connection_at(host.index()).unwrap().handle;
     let mut first_half = BlockRange::new(0, 1).encode(nvm::COMPARE, Nsid(1));
     first_half.flags |= 1;
     host.put(&capsule(first_half, 5, Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));
@@ -85,7 +85,8 @@ impl Device for Slow {
 fn a_reset_waits_for_writes_of_a_queue_whose_connection_is_gone() {
     let mut rig = Rig::new();
     let slow = Arc::new(Slow { memory: Memory::new(64 << 20, 512, false), go: AtomicBool::new(false) });
-    rig.reactor.devices = Arc::new(DeviceTable::new([(DEVICE, Arc::clone(&slow) as Arc<dyn Device>)]));
+    rig.reactor.connections.devices.table =
+        Arc::new(DeviceTable::new([(DEVICE, Arc::clone(&slow) as Arc<dyn Device>)]));
     let mut host = rig.host(Load::reads(4096, 0));
     host.put(&capsule(write(), 5, Sgl::InCapsule { offset: 0, length: 4096 }, &[0xaa; 4096]));
     rig.turn(100);

@@ -139,7 +139,7 @@ impl Drive {
         for figures in self.figures() {
             assert_eq!((figures.waiting, figures.at_device), (0, 0), "{figures:?}");
         }
-        assert!(!self.rig.reactor.local_shares.has_work());
+        assert!(!self.rig.reactor.connections.local_shares.has_work());
     }
 }
 
@@ -203,7 +203,7 @@ fn a_limit_that_is_alone_is_kept_by_the_reactors_clock() {
     for _ in 0..20 {
         drive.rig.turn(1);
     }
-    let due_us = drive.rig.reactor.local_shares.due_us().unwrap();
+    let due_us = drive.rig.reactor.connections.local_shares.due_us().unwrap();
     assert!((1..=1000).contains(&due_us.saturating_sub(drive.rig.now_us)), "{due_us} at {}", drive.rig.now_us);
     drive.set_share(0, Share { iops: Some(100_000), ..Share::default() });
     drive.run(10);
@@ -239,7 +239,7 @@ fn a_connection_whose_commands_wait_is_not_read() {
     let mut drive = Drive::new(&[reads(120), reads(120)]);
     drive.run(1000);
     let index = drive.hosts[0].as_ref().unwrap().index();
-    let commands = &drive.rig.reactor.connections[index].as_ref().unwrap().commands;
+    let commands = &drive.rig.reactor.connection_at(index).unwrap().commands;
     assert!(commands.slots.len() < 100, "{} of 120", commands.slots.len());
     assert!(drive.hosts[0].as_ref().unwrap().outstanding == 120);
     drive.end();
@@ -257,7 +257,7 @@ fn a_command_that_waits_can_be_aborted() {
         drive.rig.turn(TURN_US);
     }
     let index = drive.hosts[1].as_ref().unwrap().index();
-    let commands = &drive.rig.reactor.connections[index].as_ref().unwrap().commands;
+    let commands = &drive.rig.reactor.connection_at(index).unwrap().commands;
     let held = commands.slots.iter().find(|(_, command)| command.phase == crate::commands::command::Phase::Held);
     let cid: Cid = held.unwrap().1.cid;
     // Abort: SQID and CID.

@@ -36,7 +36,7 @@ impl Plain {
     /// Has the rig's drive be such a one.
     pub(super) fn replace(rig: &mut Rig) {
         let device: Arc<dyn Device> = Arc::new(Self(Memory::new(64 << 20, 512, false)));
-        rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+        rig.reactor.connections.devices.table = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
     }
 }
 
@@ -64,24 +64,24 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     rig.turn(100);
     rig.turn(100);
     let index = host.index();
-    let connection = rig.reactor.connections[index].as_mut().unwrap();
+    let connection = rig.reactor.connections.table.at_mut(u32::try_from(index).unwrap()).unwrap();
     assert!(connection.link.tcp().holds_only_sent(), "all is in the socket");
     assert_eq!(
-        (rig.reactor.pool.outstanding_bytes(), connection.commands.buffers.used_bytes()),
+        (rig.reactor.connections.pool.outstanding_bytes(), connection.commands.buffers.used_bytes()),
         (buffers, buffers),
         "and charged"
     );
     // The acknowledged bytes are checked twice, without a change.
     rig.turn(31_000_000);
     rig.turn(28_000_000);
-    assert!(rig.reactor.connections[index].is_some(), "it has some time");
-    assert_eq!(rig.reactor.pool.outstanding_bytes(), buffers);
+    assert!(rig.reactor.connection_at(index).is_some(), "it has some time");
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), buffers);
     rig.turn(4_000_000);
     // Buffers at a network card would be checked again.
-    while rig.reactor.connections[index].is_some() {
+    while rig.reactor.connection_at(index).is_some() {
         rig.turn(10_000);
     }
-    assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), 0);
     let ended = std::io::copy(&mut host.socket(), &mut std::io::sink()).unwrap_err();
     assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
 }
@@ -99,7 +99,7 @@ fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     let mut chunk = vec![0; 1 << 10];
     while taken < all {
         rig.turn(10_000_000);
-        assert!(rig.reactor.connections[index].is_some(), "ended after {taken} bytes");
+        assert!(rig.reactor.connection_at(index).is_some(), "ended after {taken} bytes");
         let until = (taken + (4 << 10)).min(all);
         while taken < until {
             match host.socket().read(&mut chunk) {
@@ -114,15 +114,15 @@ fn a_host_that_goes_on_taking_is_not_ended_however_long_it_takes() {
     for _ in 0..10 {
         rig.turn(10_000_000);
     }
-    assert!(rig.reactor.connections[index].is_some());
-    assert_eq!(rig.reactor.pool.outstanding_bytes(), 0);
+    assert!(rig.reactor.connection_at(index).is_some());
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), 0);
 }
 
 #[test]
 fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     let mut rig = Rig::sending(Some(4096));
     let device: Arc<dyn Device> = Arc::new(Plain(Memory::new(64 << 20, 512, false)));
-    rig.reactor.devices = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
+    rig.reactor.connections.devices.table = Arc::new(DeviceTable::new([(DeviceId(1), device)]));
     let mut gone = rig.host(Load { listens: false, ..Load::reads(READ_BYTES, 2) });
     let mut waits = rig.host(Load::reads(READ_BYTES, 1));
     // Unacknowledged data of the first one use up the budget.
@@ -130,8 +130,8 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     rig.turn(100);
     rig.turn(100);
     let buffers = 2 * Pool::size_of(READ_BYTES as usize);
-    assert_eq!(rig.reactor.pool.outstanding_bytes(), buffers);
-    rig.reactor.pool.set_budget(buffers);
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), buffers);
+    rig.reactor.connections.pool.set_budget(buffers);
     waits.go_on();
     for _ in 0..10 {
         rig.turn(100);
@@ -139,10 +139,11 @@ fn buffers_of_a_connection_that_is_gone_wake_up_who_waits_for_them() {
     assert!(!waits.has_input(), "there is no buffer for it");
     // A network card uses its buffers for a while.
     let now_ms = rig.now_us / 1000;
-    let connection = rig.reactor.connections[gone.index()].as_mut().unwrap();
+    let connection = rig.reactor.connections.table.at_mut(u32::try_from(gone.index()).unwrap()).unwrap();
     connection.link.state = State::Gone;
     let socket = connection.link.tcp().settle_from(AwaitingRelease::from(now_ms));
-    rig.reactor.deadlines.push(std::cmp::Reverse((now_ms + 5, connection.handle)));
+    let handle = connection.handle;
+    rig.reactor.connections.deadlines.push(now_ms + 5, handle);
     connection.armed_ms = Some(now_ms + 5);
     while rig.turn(10) {}
     ebof_pinned::abort(&socket);

@@ -14,10 +14,7 @@ use std::time::{Duration, Instant};
 
 use ebof_idle::Account;
 
-use super::{DirectDevice, Reactor};
 use crate::direct::{SharedFunction, lock};
-use crate::observe::troubles::Trouble;
-use crate::shared::handle::index_of;
 
 /// A turn that takes so long makes the following ones suspicious, and so much at a time is charged,
 /// microseconds. Page faults of a transfer that are nobody's fault take less.
@@ -38,15 +35,27 @@ const FRESH: Duration = Duration::from_micros(100);
 
 /// What a queue may do in a turn while it is watched, bytes: so many pages are accessed before it
 /// is looked at what they took.
-pub(in crate::reactor) const WATCHED_SHARE: usize = 32 << 10;
+pub(super) const WATCHED_SHARE: usize = 32 << 10;
 
-/// Whether functions are watched.
+/// Whether functions are watched, and which are left alone.
 #[derive(Debug, Default)]
-pub(in crate::reactor) struct Stalls {
+pub(super) struct Stalls {
     until_us: u64,
     /// Those of the thread up to the last long turn.
     page_faults: u64,
     known: Option<Known>,
+    rests: Vec<Rest>,
+    /// The function that is looked at as a whole now.
+    whole: Option<usize>,
+}
+
+/// A function that is left alone.
+#[derive(Debug)]
+struct Rest {
+    /// Its address.
+    function: usize,
+    /// Until when, microseconds of the target's clock.
+    until_us: u64,
 }
 
 /// The thread's account.
@@ -61,13 +70,12 @@ struct Known {
 
 impl Stalls {
     /// Begins to measure what a function takes, if functions are watched.
-    pub(in crate::reactor) fn watch(&mut self, function: &SharedFunction, now_us: u64) -> Option<Stopwatch> {
-        let function = Arc::as_ptr(function).addr();
-        self.are_watched(now_us).then(|| self.measure(function, Instant::now(), Account::of_thread))
+    pub(super) fn watch(&mut self, function: &SharedFunction, now_us: u64) -> Option<Stopwatch> {
+        self.are_watched(now_us).then(|| self.measure(address(function), Instant::now(), Account::of_thread))
     }
 
     /// Whether what a function takes is measured now.
-    pub(in crate::reactor) const fn are_watched(&self, now_us: u64) -> bool {
+    pub(super) const fn are_watched(&self, now_us: u64) -> bool {
         now_us < self.until_us
     }
 
@@ -81,7 +89,11 @@ impl Stalls {
     /// A turn that served functions has begun then, and is over. A long one is nobody's fault if no
     /// page was missing since the last long one: others had the processor. Measuring costs more
     /// than a command does.
-    fn note_turn(&mut self, began_us: u64, now_us: u64, account: impl FnOnce() -> Account) {
+    pub(super) fn note_turn(&mut self, began_us: u64, now_us: u64) {
+        self.note_turn_of(began_us, now_us, Account::of_thread);
+    }
+
+    fn note_turn_of(&mut self, began_us: u64, now_us: u64, account: impl FnOnce() -> Account) {
         if now_us.saturating_sub(began_us) < STALL_US {
             return;
         }
@@ -97,21 +109,77 @@ impl Stalls {
             self.until_us = until_us;
         }
     }
+
+    /// A function is looked at as a whole from now on: what its queues take is not charged to it
+    /// again.
+    pub(super) fn begin_whole(&mut self, function: &SharedFunction) {
+        debug_assert!(self.whole.is_none(), "one function is looked at after the other");
+        self.whole = Some(address(function));
+    }
+
+    pub(super) fn end_whole(&mut self) {
+        self.whole = None;
+    }
+
+    /// Whether a function is looked at as a whole now.
+    pub(super) fn is_whole(&self, function: &SharedFunction) -> bool {
+        self.whole == Some(address(function))
+    }
+
+    /// Leaves a function alone for a while, since its memory kept the thread for so long.
+    pub(super) fn charge(&mut self, function: &SharedFunction, cost_us: u64, now_us: u64) {
+        let until_us = rests_until_us(self.known_until_us(function), cost_us, now_us);
+        self.rests.retain(|rest| rest.function != address(function));
+        self.rests.push(Rest { function: address(function), until_us });
+        // What it does then counts from the first page on.
+        self.watch_until(until_us + WATCH_US);
+        lock(function).is_resting = true;
+    }
+
+    fn known_until_us(&self, function: &SharedFunction) -> Option<u64> {
+        let rest = self.rests.iter().find(|rest| rest.function == address(function))?;
+        Some(rest.until_us)
+    }
+
+    /// Whether a function that was left alone may go on now: its time has come.
+    pub(super) fn end_rest(&mut self, function: &SharedFunction, now_us: u64) -> bool {
+        if self.known_until_us(function).is_none_or(|until_us| now_us < until_us) {
+            return false;
+        }
+        self.forget(function);
+        lock(function).is_resting = false;
+        true
+    }
+
+    /// When the next one may go on, microseconds of the target's clock.
+    pub(super) fn next_end_us(&self) -> Option<u64> {
+        self.rests.iter().map(|rest| rest.until_us).min()
+    }
+
+    /// The function is gone: another one may have its address.
+    pub(super) fn forget(&mut self, function: &SharedFunction) {
+        self.rests.retain(|rest| rest.function != address(function));
+        self.known.take_if(|known| known.function == address(function));
+    }
+}
+
+fn address(function: &SharedFunction) -> usize {
+    Arc::as_ptr(function).addr()
 }
 
 /// What the thread does for a function.
-pub(in crate::reactor) struct Stopwatch {
+pub(super) struct Stopwatch {
     began: Instant,
     account: Account,
 }
 
 impl Stopwatch {
-    pub(in crate::reactor) fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         Self { began: Instant::now(), account: Account::of_thread() }
     }
 
     /// How long its memory kept the thread, microseconds; 0 is not worth a word.
-    pub(in crate::reactor) fn end(self) -> u64 {
+    pub(super) fn end(self) -> u64 {
         // What took less is nothing, whatever it was.
         match ebof_idle::micros_since(self.began) {
             ..STALL_US => 0,
@@ -136,70 +204,14 @@ fn rests_until_us(known_us: Option<u64>, cost_us: u64, now_us: u64) -> u64 {
     from_us.saturating_add(cost_us.saturating_mul(REST)).min(now_us + REST_MAX_US)
 }
 
-impl Reactor {
-    /// The turn that began then is over.
-    pub(in crate::reactor) fn note_turn(&mut self, began_us: u64) {
-        if !self.direct.is_empty() {
-            self.stalls.note_turn(began_us, self.shared.clock.now_us(), Account::of_thread);
-        }
-    }
-
-    /// What was done for a function: requests that devices take from it begin, too, since the
-    /// kernel accesses their memory then.
-    pub(in crate::reactor) fn end_watch(&mut self, watch: Stopwatch) -> u64 {
-        // What cannot be started is told at the end of the turn.
-        let _ = self.io.kick();
-        watch.end()
-    }
-
-    /// The queue at `index` belongs to a function whose memory kept the thread for so long.
-    #[cold]
-    pub(in crate::reactor) fn charge_queue(&mut self, index: u32, cost_us: u64) {
-        let is_its = |device: &DirectDevice| device.queues.iter().any(|(_, handle)| index_of(*handle) == index);
-        // One that is being looked at is charged as a whole.
-        let Some(at) = self.direct.iter().position(|device| device.as_deref().is_some_and(is_its)) else { return };
-        let Some(mut device) = self.direct[at].take() else { return };
-        self.charge(&mut device, cost_us);
-        self.direct[at] = Some(device);
-    }
-
-    /// Leaves a function alone for a while, since its memory kept the thread for so long.
-    #[cold]
-    pub(in crate::reactor) fn charge(&mut self, device: &mut DirectDevice, cost_us: u64) {
-        let is_other = |handle| !device.queues.iter().any(|(_, of)| *of == handle);
-        if cost_us == 0 || !self.connections.iter().flatten().any(|connection| is_other(connection.handle)) {
-            return;
-        }
-        let now_us = self.shared.clock.now_us();
-        let until_us = rests_until_us(device.rests_until_us, cost_us, now_us);
-        device.rests_until_us = Some(until_us);
-        // What it does then counts from the first page on.
-        self.stalls.watch_until(until_us + WATCH_US);
-        lock(&device.function).is_resting = true;
-        self.shared.trouble(device.host.as_str(), Trouble::Memory);
-    }
-
-    /// A function that was left alone goes on, if its time has come. Returns whether it does.
-    pub(in crate::reactor) fn end_rest(&mut self, at: usize, now_us: u64) -> bool {
-        let Some(device) = self.direct.get_mut(at) else { return false };
-        if device.as_ref().and_then(|device| device.rests_until_us).is_none_or(|until_us| now_us < until_us) {
-            return false;
-        }
-        let Some(mut device) = device.take() else { return false };
-        device.rests_until_us = None;
-        lock(&device.function).is_resting = false;
-        let watch = Stopwatch::begin();
-        self.resume_function(&mut device, now_us);
-        let cost_us = watch.end();
-        self.charge(&mut device, cost_us);
-        self.direct[at] = Some(device);
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use ebof_nvme::property::{Cap, Version};
+
     use super::*;
+    use crate::direct::DirectFunction;
 
     const NOTHING: Account = Account { cpu_us: 0, waits: 0, page_faults: 0 };
 
@@ -246,14 +258,44 @@ mod tests {
     fn functions_are_watched_for_a_while_after_a_long_turn_with_page_faults() {
         let with = |page_faults| move || Account { page_faults, ..NOTHING };
         let mut stalls = Stalls::default();
-        stalls.note_turn(1_000, 1_999, with(1));
+        stalls.note_turn_of(1_000, 1_999, with(1));
         assert!(!stalls.are_watched(2_000));
-        stalls.note_turn(2_000, 3_000, with(1));
+        stalls.note_turn_of(2_000, 3_000, with(1));
         assert!(stalls.are_watched(3_000) && stalls.are_watched(1_002_999) && !stalls.are_watched(1_003_000));
         // Another program had the processor.
-        stalls.note_turn(1_100_000, 1_104_000, with(1));
+        stalls.note_turn_of(1_100_000, 1_104_000, with(1));
         assert!(!stalls.are_watched(1_104_000));
-        stalls.note_turn(1_200_000, 1_204_000, with(2));
+        stalls.note_turn_of(1_200_000, 1_204_000, with(2));
         assert!(stalls.are_watched(1_204_000));
+    }
+
+    #[test]
+    fn a_function_rests_until_its_time_has_come() {
+        let function = || Arc::new(Mutex::new(DirectFunction::new(Cap(0), Version::V2_1, 2)));
+        let (slow, other) = (function(), function());
+        let mut stalls = Stalls::default();
+        assert!(!stalls.end_rest(&slow, 1_000_000) && stalls.next_end_us().is_none());
+        stalls.charge(&slow, 2_000, 1_000_000);
+        assert!(lock(&slow).is_resting && !lock(&other).is_resting);
+        assert_eq!(stalls.next_end_us(), Some(1_018_000));
+        stalls.charge(&slow, 2_000, 1_010_000);
+        assert_eq!(stalls.next_end_us(), Some(1_036_000));
+        assert!(!stalls.end_rest(&slow, 1_035_999) && !stalls.end_rest(&other, 1_036_000));
+        assert!(stalls.end_rest(&slow, 1_036_000) && !lock(&slow).is_resting);
+        assert!(stalls.are_watched(2_035_999), "what it does now counts");
+        stalls.charge(&other, 2_000, 2_000_000);
+        stalls.forget(&other);
+        assert!(stalls.next_end_us().is_none());
+    }
+
+    #[test]
+    fn a_function_that_is_looked_at_as_a_whole_is_charged_once() {
+        let function = || Arc::new(Mutex::new(DirectFunction::new(Cap(0), Version::V2_1, 2)));
+        let (one, other) = (function(), function());
+        let mut stalls = Stalls::default();
+        stalls.begin_whole(&one);
+        assert!(stalls.is_whole(&one) && !stalls.is_whole(&other));
+        stalls.end_whole();
+        assert!(!stalls.is_whole(&one));
     }
 }

@@ -1,15 +1,23 @@
 //! Barriers: when nothing older that changes certain bytes is left at a device.
 
-use super::Reactor;
+use super::connection_table::ConnectionTable;
 use crate::commands::command::Phase;
+use crate::shared::Shared;
+use crate::shared::mailbox::Barrier;
 
-impl Reactor {
+/// Pairs that wait until no older change of their bytes is left at a device.
+#[derive(Default)]
+pub(super) struct Barriers(Vec<Barrier>);
+
+impl Barriers {
+    pub(super) fn push(&mut self, barrier: Barrier) {
+        self.0.push(barrier);
+    }
+
     /// Answers the barriers behind which nothing is left.
-    pub(crate) fn answer_barriers(&mut self) {
-        let connections = &self.connections;
-        let shared = &self.shared;
-        self.barriers.retain(|barrier| {
-            let mut commands = connections.iter().flatten().flat_map(|connection| connection.commands.slots.iter());
+    pub(super) fn answer(&mut self, connections: &ConnectionTable, shared: &Shared) {
+        self.0.retain(|barrier| {
+            let mut commands = connections.iter().flat_map(|connection| connection.commands.slots.iter());
             let is_left = commands.any(|(_, command)| {
                 // What only a drive's thread changes is elsewhere meanwhile.
                 matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
