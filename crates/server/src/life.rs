@@ -8,6 +8,7 @@
 pub(crate) mod contradictions;
 pub(crate) mod control;
 pub(crate) mod functions;
+pub(crate) mod in_force;
 pub(crate) mod interrupted;
 pub(crate) mod liveness;
 mod looking;
@@ -17,7 +18,9 @@ mod readiness;
 pub(crate) mod reload;
 pub(crate) mod serve;
 pub(crate) mod startup;
+pub(crate) mod status;
 pub(crate) mod stepped;
 mod stored;
+mod threads;
 pub(crate) mod unfinished;
 mod watched;

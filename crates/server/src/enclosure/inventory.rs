@@ -16,8 +16,10 @@ use ebof_nvme::virtualization::ResourceType;
 use super::sensors;
 use super::tasks::Tasks;
 use crate::life::contradictions::contradictions;
-use crate::life::serve::{InForce, Target};
+use crate::life::in_force::InForce;
+use crate::life::serve::Target;
 use crate::life::startup::OpenDrive;
+use crate::life::status::InForceStatus;
 use crate::ports::port::PortState;
 
 /// What `target` has, and which of `tasks` is changing it.
@@ -54,9 +56,9 @@ pub(super) fn of(target: &Target, tasks: &Tasks) -> Inventory {
 
 /// The controllers that hosts have, by the NQN of the subsystem.
 fn hosts(target: &Target, in_force: &InForce) -> BTreeMap<String, Vec<HostObject>> {
-    let now_ms = target.shared.clock.now_ms();
     let mut hosts: BTreeMap<String, Vec<HostObject>> = BTreeMap::new();
-    for controller in target.controllers(in_force, now_ms).into_iter().filter(|controller| !controller.discovery) {
+    let controllers = InForceStatus::of(&target.shared, in_force).controllers();
+    for controller in controllers.into_iter().filter(|controller| !controller.discovery) {
         let queues = controller.queues.iter().filter(|queue| queue.id != 0).count();
         hosts.entry(controller.subsystem_nqn).or_default().push(HostObject {
             nqn: controller.host_nqn,

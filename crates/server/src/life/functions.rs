@@ -1,46 +1,33 @@
-//! What the box asks of its drives: to whom their functions are given, what they may take, and
-//! where namespaces go.
+//! What the box asks of its drives, and what their functions have done.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver};
 
 use ebof_drive::{Answer, Origin, Refusal, Request};
-use ebof_nvme::Status;
 use ebof_shares::Figures;
 
-use crate::life::serve::Target;
+use crate::drives::Drives;
 use crate::observe::stats::{KindTotals, Totals};
 use crate::report::function_load::FunctionLoad;
+use crate::shared::Shared;
 use crate::shared::shares::FunctionFigures;
 
-impl Target {
-    /// Has the drive with this name do what the box asks, and waits for its answer. `None` if there
-    /// is no such drive.
-    pub fn ask_drive(&self, name: &str, request: Request) -> Option<Result<Answer, Refusal>> {
-        let answer = self.submit_to_drive(name, request)?;
-        Some(answer.recv().unwrap_or_else(|_| Err(Refusal::transient(Status::INTERNAL_ERROR))))
-    }
-
-    /// The same without waiting: the receiver gets the answer, or is disconnected.
-    pub fn submit_to_drive(&self, name: &str, request: Request) -> Option<Receiver<Result<Answer, Refusal>>> {
-        let actors = self.shared.drives.actors();
-        let (_, actor) = actors.into_iter().find(|(_, actor)| actor.name() == name)?;
-        let (sender, answer) = mpsc::channel();
-        actor.submit(request, Origin::box_(), move |reply| {
-            // Whoever has asked may not wait any more.
-            let _received = sender.send(reply.map(|reply| reply.answer));
-        });
-        Some(answer)
-    }
+/// Has the drive with this name do what the box asks: the receiver gets the answer, or is
+/// disconnected. `None` if there is no such drive.
+pub(crate) fn submit(drives: &Drives, name: &str, request: Request) -> Option<Receiver<Result<Answer, Refusal>>> {
+    let (_, actor) = drives.actors().into_iter().find(|(_, actor)| actor.name() == name)?;
+    let (sender, answer) = mpsc::channel();
+    actor.submit(request, Origin::box_(), move |reply| {
+        // Whoever has asked may not wait any more.
+        let _received = sender.send(reply.map(|reply| reply.answer));
+    });
+    Some(answer)
 }
 
-impl Target {
-    /// The functions of all drives, by drive and number.
-    #[must_use]
-    pub fn function_loads(&self) -> Vec<FunctionLoad> {
-        let figures = self.shared.shares.figures(self.shared.clock.now_us());
-        if figures.is_empty() { Vec::new() } else { loads(figures, &self.shared.totals()) }
-    }
+/// The functions of all drives, by drive and number.
+pub(crate) fn loads_now(shared: &Shared) -> Vec<FunctionLoad> {
+    let figures = shared.shares.figures(shared.clock.now_us());
+    if figures.is_empty() { Vec::new() } else { loads(figures, &shared.totals()) }
 }
 
 pub(crate) fn loads(figures: Vec<FunctionFigures>, totals: &Totals) -> Vec<FunctionLoad> {

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::life::control::Order;
-use crate::life::serve::Target;
+use crate::life::control::{Order, Orders};
+use crate::shared::Shared;
 use crate::shared::mailbox::Message;
 
 /// A thread that has not answered.
@@ -26,32 +26,29 @@ impl fmt::Display for Silent {
     }
 }
 
-impl Target {
-    /// Has every thread that serves take a turn, and waits for that for at most `limit`. A sleeping
-    /// thread is woken, so ask rarely.
-    ///
-    /// # Errors
-    /// The thread that has been silent for longest.
-    pub fn check_threads(&self, limit: Duration) -> Result<(), Silent> {
-        let heartbeats = &self.shared.heartbeats;
-        let reactors = self.shared.reactors();
-        for thread in heartbeats.ask() {
-            match reactors.get(thread) {
-                Some(mailbox) => mailbox.post(Message::Beat),
-                None => self.orders.give(Order::Beat),
-            }
+/// Has every thread that serves take a turn, and waits for that for at most `limit`.
+///
+/// # Errors
+/// The thread that has been silent for longest.
+pub(crate) fn check(shared: &Shared, orders: &Orders, limit: Duration) -> Result<(), Silent> {
+    let reactors = shared.reactors();
+    for thread in shared.heartbeats.ask() {
+        match reactors.get(thread) {
+            Some(mailbox) => mailbox.post(Message::Beat),
+            None => orders.give(Order::Beat),
         }
-        let silent = heartbeats.wait(limit).into_iter().max_by_key(|(_, since)| *since);
-        let Some((number, since)) = silent else { return Ok(()) };
-        let is_reactor = number < reactors.len();
-        let thread = if is_reactor { format!("ebof-reactor{number}") } else { "ebof-control".to_owned() };
-        Err(Silent { thread, since })
     }
+    let silent = shared.heartbeats.wait(limit).into_iter().max_by_key(|(_, since)| *since);
+    let Some((number, since)) = silent else { return Ok(()) };
+    let is_reactor = number < reactors.len();
+    let thread = if is_reactor { format!("ebof-reactor{number}") } else { "ebof-control".to_owned() };
+    Err(Silent { thread, since })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life::serve::Target;
 
     // @test hostile.watchdog
     #[test]

@@ -1,72 +1,101 @@
-//! Looks for what is missing, and tells what is and what has come.
+//! Tells what is missing, and what has come.
 //!
-//! What is known of it is in `missing.rs`, and how it comes in is `reload.rs`' matter.
+//! Owns what is missing beside the configuration. What is known of the configuration's is in
+//! `missing.rs`, and how it comes in is `reload.rs`' matter.
 
-use ebof_manage::api::{Cause, MissingKind, MissingObject};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ebof_manage::api::{MissingKind, MissingObject};
 use ebof_manage::events::{EventKind, NewEvent};
 
-use crate::life::missing::{Missing, MissingKey};
-use crate::life::reload;
-use crate::life::serve::Target;
+use crate::shared::Shared;
 
-impl Target {
-    /// What cannot be had now, of the configuration and of what belongs to the program.
-    #[must_use]
-    pub fn missing(&self) -> Vec<MissingObject> {
-        let of_configuration: Vec<MissingObject> = self.in_force().missing.iter().map(Missing::shown).collect();
-        of_configuration.into_iter().chain(self.elsewhere().iter().cloned()).collect()
+/// What is missing of what belongs to the program around the target.
+#[derive(Default)]
+pub(crate) struct MissingElsewhere(Mutex<Vec<MissingObject>>);
+
+/// What is to be told when something is missing, or is not any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MissingChange {
+    Missing(MissingObject),
+    Found(MissingObject),
+}
+
+impl MissingElsewhere {
+    fn objects(&self) -> MutexGuard<'_, Vec<MissingObject>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of something that belongs to the program around the target, such as its management:
-    /// it is missing for a reason, or there.
-    pub fn tell_missing(&self, kind: MissingKind, name: &str, reason: Option<String>) {
-        let mut elsewhere = self.elsewhere();
-        let before = elsewhere.iter().position(|it| it.kind == kind && it.name == name);
-        let before = before.map(|at| elsewhere.swap_remove(at));
-        let since_unix_ms = before.as_ref().map_or_else(|| self.shared.clock.unix_ms(), |it| it.since_unix_ms);
+    /// All that is missing.
+    pub(crate) fn list(&self) -> Vec<MissingObject> {
+        self.objects().clone()
+    }
+
+    /// Something is missing for a reason, or there. Returns what is new.
+    pub(crate) fn tell(
+        &self,
+        kind: MissingKind,
+        name: &str,
+        reason: Option<String>,
+        now_unix_ms: u64,
+    ) -> Option<MissingChange> {
+        let mut objects = self.objects();
+        let before = objects.iter().position(|it| it.kind == kind && it.name == name);
+        let before = before.map(|at| objects.swap_remove(at));
+        let since_unix_ms = before.as_ref().map_or(now_unix_ms, |it| it.since_unix_ms);
         let now = reason.map(|reason| MissingObject { kind, name: name.to_owned(), reason, since_unix_ms });
-        elsewhere.extend(now.clone());
-        drop(elsewhere);
+        objects.extend(now.clone());
         match (before, now) {
-            (None, Some(missing)) => self.report_missing(&missing),
-            (Some(missing), None) => self.report_found(&missing),
-            _ => {}
+            (None, Some(missing)) => Some(MissingChange::Missing(missing)),
+            (Some(missing), None) => Some(MissingChange::Found(missing)),
+            _ => None,
         }
     }
+}
 
-    /// Looks whether what is missing of the configuration can be had now; then hosts are shown it.
-    pub fn look_for_missing(&self) {
-        if self.in_force().missing.is_empty() {
-            return;
-        }
-        if let Err(error) = reload::find_missing(self, &Cause::library()) {
-            tracing::warn!("what is missing cannot be taken in: {error}");
+impl MissingChange {
+    pub(crate) fn report(&self, shared: &Shared) {
+        match self {
+            Self::Missing(missing) => report_missing(shared, missing),
+            Self::Found(missing) => report_found(shared, missing),
         }
     }
+}
 
-    /// Reports what was missing before and is there now.
-    pub(crate) fn report_found_since(&self, before: &[Missing]) {
-        let state = self.in_force();
-        let is_there = |missing: &&Missing| match &missing.key {
-            MissingKey::Namespace(key) => state.devices.open.contains_key(key),
-            MissingKey::Drive(name) => state.devices.actors.iter().any(|opened| opened.config.name == *name),
-            MissingKey::Port(name) => state.ports.iter().any(|listening| listening.port.name == *name),
+pub(crate) fn report_missing(shared: &Shared, missing: &MissingObject) {
+    let MissingObject { kind, name, reason, .. } = missing;
+    tracing::error!("NOT SERVED: {kind} {name} is missing: {reason}; it is looked for again and again");
+    let message = format!("{kind} {name} is missing: {reason}");
+    shared.report(NewEvent::new(EventKind::ObjectMissing, name, message));
+}
+
+pub(crate) fn report_found(shared: &Shared, missing: &MissingObject) {
+    let MissingObject { kind, name, .. } = missing;
+    tracing::info!("{kind} {name} is not missing any more");
+    shared.report(NewEvent::new(EventKind::ObjectFound, name, format!("{kind} {name} is there")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_once_and_since_when_it_first_was() {
+        let elsewhere = MissingElsewhere::default();
+        let tell = |reason: Option<&str>, now| {
+            elsewhere.tell(MissingKind::Management, "https", reason.map(ToOwned::to_owned), now)
         };
-        let found: Vec<MissingObject> = before.iter().filter(is_there).map(Missing::shown).collect();
-        drop(state);
-        found.iter().for_each(|missing| self.report_found(missing));
-    }
-
-    pub(crate) fn report_missing(&self, missing: &MissingObject) {
-        let MissingObject { kind, name, reason, .. } = missing;
-        tracing::error!("NOT SERVED: {kind} {name} is missing: {reason}; it is looked for again and again");
-        let message = format!("{kind} {name} is missing: {reason}");
-        self.shared.report(NewEvent::new(EventKind::ObjectMissing, name, message));
-    }
-
-    fn report_found(&self, missing: &MissingObject) {
-        let MissingObject { kind, name, .. } = missing;
-        tracing::info!("{kind} {name} is not missing any more");
-        self.shared.report(NewEvent::new(EventKind::ObjectFound, name, format!("{kind} {name} is there")));
+        assert_eq!(tell(None, 1), None);
+        let missing = |reason: &str| MissingObject {
+            kind: MissingKind::Management,
+            name: "https".to_owned(),
+            reason: reason.to_owned(),
+            since_unix_ms: 2,
+        };
+        assert_eq!(tell(Some("in use"), 2), Some(MissingChange::Missing(missing("in use"))));
+        assert_eq!(tell(Some("no address"), 3), None, "still missing");
+        assert_eq!(elsewhere.list(), [missing("no address")]);
+        assert_eq!(tell(None, 4), Some(MissingChange::Found(missing("no address"))));
+        assert!(elsewhere.list().is_empty());
     }
 }

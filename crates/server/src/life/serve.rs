@@ -1,22 +1,22 @@
 //! A running target: started from a configuration, changed by another, asked for its state, and
 //! stopped.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ebof_clock::Clock;
+use ebof_drive::{Answer, Refusal, Request};
 use ebof_fabrics::{Limits, Registry};
-use ebof_manage::api::{
-    self, ApplyError, Cause, ConfigStore, ControllerStatus, IoCounters, MissingObject, NamespaceStatus, Peer,
-    PortStatus, QueueStatus, Revision, Status, SubsystemStatus,
-};
-use ebof_manage::events::{EventKind, NewEvent};
+use ebof_manage::api::{self, ApplyError, Cause, ConfigStore, MissingKind, MissingObject, Revision, Status};
+use ebof_manage::events::{EventKind, Events, NewEvent};
+use ebof_manage::history::Measured;
+use ebof_manage::history::live::LiveTable;
+use ebof_manage::slow::SlowCommands;
 use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
 
 use crate::drives::device::DeviceTable;
@@ -25,20 +25,27 @@ use crate::environment::remembered;
 use crate::environment::settings::Settings;
 use crate::life::contradictions;
 use crate::life::control::{Control, Listening, Order, Orders, Placement};
+use crate::life::functions;
+use crate::life::in_force::InForce;
+use crate::life::liveness::{self, Silent};
+use crate::life::looking::{self, MissingElsewhere};
 use crate::life::missing::{Missing, MissingKey};
-use crate::life::object::{KnownData, check_drives, known_uuid};
+use crate::life::object::{KnownData, check_drives};
+use crate::life::readiness;
 use crate::life::reload;
 use crate::life::startup::{Devices, StartError, listen, places};
+use crate::life::status::InForceStatus;
 use crate::life::stored::Stored;
+use crate::life::threads::{Threads, place_reactors};
 use crate::life::unfinished;
-use crate::observe::stats::{Kind, Totals};
+use crate::life::watched::{self, Remembered};
+use crate::observe::stats::Totals;
 use crate::ports::port::PortState;
-use crate::reactor::Reactor;
 use crate::reactor::admission;
+use crate::report::function_load::FunctionLoad;
 use crate::report::metrics::{self, Exposition, MetricsDetail};
 use crate::report::sampling::{self, Owners};
 use crate::shared::Shared;
-use crate::shared::handle::reactor_of;
 use crate::shared::mailbox::{Mailbox, Message};
 use crate::shared::{audience, share};
 
@@ -53,27 +60,16 @@ use crate::shared::{audience, share};
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) orders: Orders,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
     state: Mutex<InForce>,
     /// Held while the configuration is changed; taken before the state.
     pub(crate) changing: Mutex<()>,
     /// Names of drives that were added to what the whole configuration has.
     added: Mutex<BTreeSet<String>>,
     /// What is missing beside the configuration.
-    elsewhere: Mutex<Vec<MissingObject>>,
+    elsewhere: MissingElsewhere,
     /// Where what is in force is stored.
     store: OnceLock<Stored>,
-}
-
-/// What is in force.
-#[derive(Clone)]
-pub(crate) struct InForce {
-    pub(crate) config: Config,
-    pub(crate) devices: Devices,
-    pub(crate) ports: Vec<Listening>,
-    /// What of the configuration is neither among the devices nor among the ports.
-    pub(crate) missing: Vec<Missing>,
-    pub(crate) generation: u64,
 }
 
 /// A target that nothing runs yet.
@@ -141,13 +137,13 @@ impl Target {
         let Assembled { target, orders, table } =
             Self::assemble(config, settings, devices, ports.clone(), missing, &mailboxes, &bell)?;
         let control = Control::new(Arc::clone(&target.shared), bell, orders, Placement::new(&processors))?;
-        target.spawn("ebof-control".to_owned(), None, move || control.run())?;
-        target.start_reactors(mailboxes, &processors, &table)?;
+        target.threads.spawn("ebof-control".to_owned(), None, move || control.run())?;
+        target.threads.start_reactors(&target.shared, mailboxes, &processors, &table)?;
         let sampled = Arc::clone(&target.shared);
-        target.spawn("ebof-sampler".to_owned(), None, move || sampling::run(&sampled))?;
+        target.threads.spawn("ebof-sampler".to_owned(), None, move || sampling::run(&sampled))?;
         let message = format!("ebof {} was started", env!("CARGO_PKG_VERSION"));
         target.shared.report(NewEvent::new(EventKind::TargetStarted, "", message));
-        target.missing().iter().for_each(|missing| target.report_missing(missing));
+        target.missing().iter().for_each(|missing| looking::report_missing(&target.shared, missing));
         for listening in ports {
             target.orders.give(Order::Listen(listening));
         }
@@ -200,70 +196,14 @@ impl Target {
         let target = Self {
             shared,
             orders,
-            threads: Mutex::default(),
+            threads: Threads::default(),
             state,
             changing: Mutex::default(),
             added: Mutex::default(),
-            elsewhere: Mutex::default(),
+            elsewhere: MissingElsewhere::default(),
             store: OnceLock::new(),
         };
         Ok(Assembled { target, orders: receiver, table })
-    }
-
-    /// Starts the threads that serve queues. Returns when each has what it needs.
-    fn start_reactors(
-        &self,
-        mailboxes: Vec<Mailbox>,
-        processors: &[Option<usize>],
-        table: &Arc<DeviceTable>,
-    ) -> Result<(), StartError> {
-        let (ready, started) = mpsc::channel();
-        for (index, (mailbox, processor)) in mailboxes.into_iter().zip(processors).enumerate() {
-            let shared = Arc::clone(&self.shared);
-            let table = Arc::clone(table);
-            let ready = ready.clone();
-            // The ring of a reactor belongs to the thread that makes it.
-            let serve = move || match Reactor::new(index, shared, mailbox, table, false) {
-                Ok(reactor) => {
-                    let _told = ready.send((index, Ok(())));
-                    // The receiver has to notice a reactor that panics here.
-                    drop(ready);
-                    reactor.run();
-                }
-                Err(error) => drop(ready.send((index, Err(error)))),
-            };
-            self.spawn(format!("ebof-reactor{index}"), *processor, serve)?;
-        }
-        drop(ready);
-        let mut waiting = processors.len();
-        for (index, result) in started {
-            let advice = "each needs a few descriptors: see `ulimit -n` and the memory left";
-            result.map_err(|error| StartError::Reactor { index, error, advice })?;
-            waiting -= 1;
-        }
-        assert!(waiting == 0, "a thread that serves queues has neither started nor said why");
-        Ok(())
-    }
-
-    fn spawn(
-        &self,
-        name: String,
-        processor: Option<usize>,
-        run: impl FnOnce() + Send + 'static,
-    ) -> Result<(), StartError> {
-        let run = move || {
-            if let Some(processor) = processor {
-                let mut set = rustix::thread::CpuSet::new();
-                set.set(processor);
-                if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-                    tracing::warn!(processor, "a thread cannot stay on its processor: {error}");
-                }
-            }
-            run();
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(run)?;
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
-        Ok(())
     }
 
     /// The ports by name, with the addresses on which they really listen.
@@ -305,7 +245,7 @@ impl Target {
             },
             functions: self.function_loads(),
             owners: Owners::of(&self.shared),
-            listening: self.listening(),
+            listening: self.in_force().listening(),
             slow: self.shared.slow.figures(),
             events: self.shared.events.counts(),
             troubles: self.shared.troubles.totals().map(|(trouble, count)| (trouble.label(), count)).to_vec(),
@@ -313,10 +253,100 @@ impl Target {
         metrics::render(snapshot, exposition, detail)
     }
 
+    /// What has happened since the target was started.
+    #[must_use]
+    pub fn events(&self) -> Arc<dyn Events> {
+        Arc::clone(&self.shared.events) as Arc<dyn Events>
+    }
+
+    /// The slow commands: the latest, and how many there were.
+    #[must_use]
+    pub fn slow(&self) -> SlowCommands {
+        watched::slow(&self.shared)
+    }
+
+    /// What each queue with I/O commands did in the latest second: those that did most. The first
+    /// who asks for a while gets no rates yet.
+    #[must_use]
+    pub fn queues(&self) -> LiveTable {
+        watched::queues(&self.shared)
+    }
+
+    /// What each object did, second by second.
+    #[must_use]
+    pub fn measured(&self) -> Arc<dyn Measured> {
+        Arc::new(Remembered(Arc::clone(&self.shared)))
+    }
+
+    /// The functions of all drives, by drive and number.
+    #[must_use]
+    pub fn function_loads(&self) -> Vec<FunctionLoad> {
+        functions::loads_now(&self.shared)
+    }
+
+    /// Has the drive with this name do what the box asks, and waits for its answer. `None` if there
+    /// is no such drive.
+    pub fn ask_drive(&self, name: &str, request: Request) -> Option<Result<Answer, Refusal>> {
+        let answer = self.submit_to_drive(name, request)?;
+        Some(answer.recv().unwrap_or_else(|_| Err(Refusal::transient(ebof_nvme::Status::INTERNAL_ERROR))))
+    }
+
+    /// The same without waiting: the receiver gets the answer, or is disconnected.
+    pub fn submit_to_drive(&self, name: &str, request: Request) -> Option<Receiver<Result<Answer, Refusal>>> {
+        functions::submit(&self.shared.drives, name, request)
+    }
+
+    /// Has every thread that serves take a turn, and waits for that for at most `limit`. A sleeping
+    /// thread is woken, so ask rarely.
+    ///
+    /// # Errors
+    /// The thread that has been silent for longest.
+    pub fn check_threads(&self, limit: Duration) -> Result<(), Silent> {
+        liveness::check(&self.shared, &self.orders, limit)
+    }
+
+    /// What keeps the target from serving all that it is to serve, for people; nothing when all is
+    /// well. Threads that hang are [`Target::check_threads`]'s.
+    #[must_use]
+    pub fn unready(&self) -> Vec<String> {
+        readiness::unready(&self.shared, &self.missing(), &self.in_force().listening())
+    }
+
+    /// What cannot be had now, of the configuration and of what belongs to the program.
+    #[must_use]
+    pub fn missing(&self) -> Vec<MissingObject> {
+        let of_configuration: Vec<MissingObject> = self.in_force().missing().collect();
+        of_configuration.into_iter().chain(self.elsewhere.list()).collect()
+    }
+
+    /// Tells of something that belongs to the program around the target, such as its management:
+    /// it is missing for a reason, or there.
+    pub fn tell_missing(&self, kind: MissingKind, name: &str, reason: Option<String>) {
+        if let Some(change) = self.elsewhere.tell(kind, name, reason, self.shared.clock.unix_ms()) {
+            change.report(&self.shared);
+        }
+    }
+
+    /// Looks whether what is missing of the configuration can be had now; then hosts are shown it.
+    pub fn look_for_missing(&self) {
+        if self.in_force().missing.is_empty() {
+            return;
+        }
+        if let Err(error) = reload::find_missing(self, &Cause::library()) {
+            tracing::warn!("what is missing cannot be taken in: {error}");
+        }
+    }
+
+    /// Reports what was missing before and is there now.
+    pub(crate) fn report_found_since(&self, before: &[Missing]) {
+        let found = self.in_force().found(before);
+        found.iter().for_each(|missing| looking::report_found(&self.shared, missing));
+    }
+
     /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace`
     /// whatever is left is cut off. A second call waits for nothing.
     pub fn stop(&self, grace: Duration) {
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = self.threads.take();
         if threads.is_empty() {
             return;
         }
@@ -368,10 +398,6 @@ impl Target {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn elsewhere(&self) -> MutexGuard<'_, Vec<MissingObject>> {
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for change in self.shared.registry().take_protection_changes() {
@@ -401,26 +427,8 @@ impl Drop for Target {
 impl api::Target for Target {
     fn status(&self) -> Status {
         let state = self.in_force();
-        let totals = self.shared.totals();
-        let ports = state.ports.iter().map(|listening| port_status(&listening.port)).collect();
-        let subsystems =
-            state.config.subsystems.iter().map(|config| subsystem_status(config, &state, &totals)).collect();
-        let now_ms = self.shared.clock.now_ms();
-        let controllers = self.controllers(&state, now_ms);
-        Status {
-            schema: api::STATUS_SCHEMA,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: now_ms / 1000,
-            generation: state.generation,
-            connections: self.shared.connections.load(Relaxed),
-            connections_max: self.shared.settings.connections_max,
-            ports,
-            disabled_ports: state.config.ports.iter().filter(|it| !it.enabled).map(|it| it.name.clone()).collect(),
-            missing: state.missing.iter().map(Missing::shown).chain(self.elsewhere().iter().cloned()).collect(),
-            subsystems,
-            drives: state.devices.drive_status(),
-            controllers,
-        }
+        let missing = state.missing().chain(self.elsewhere.list()).collect();
+        InForceStatus::of(&self.shared, &state).status(missing)
     }
 
     fn refused(&self) -> Vec<api::Refusal> {
@@ -455,136 +463,6 @@ impl api::Target for Target {
         }
         Ok(plan)
     }
-}
-
-impl Target {
-    pub(crate) fn controllers(&self, state: &InForce, now_ms: u64) -> Vec<ControllerStatus> {
-        let names: HashMap<u16, &str> =
-            state.ports.iter().map(|Listening { port, .. }| (port.id.0, port.name.as_str())).collect();
-        let now_unix_ms = self.shared.clock.unix_ms();
-        let registry = self.shared.registry();
-        let status = |info: ebof_fabrics::ControllerInfo| ControllerStatus {
-            cntlid: info.cntlid.0,
-            subsystem_nqn: info.subsystem.to_string(),
-            host_nqn: info.host.to_string(),
-            host_id: info.host_id.to_string(),
-            port: names.get(&info.port.0).copied().unwrap_or_default().to_owned(),
-            // The text of a `PeerAddress`.
-            peer: info.peer.parse().unwrap_or(Peer::SameProcess),
-            discovery: info.discovery,
-            connected_since_unix_ms: now_unix_ms.saturating_sub(now_ms.saturating_sub(info.connected_ms)),
-            keep_alive_ms: u64::from(info.keep_alive_ms),
-            queues: info.queues.iter().map(|queue| self.queue_status(queue)).collect(),
-        };
-        registry.controllers().map(status).collect()
-    }
-
-    fn queue_status(&self, info: &ebof_fabrics::QueueInfo) -> QueueStatus {
-        let (header_digest, data_digest) = self.shared.digests(info.handle);
-        QueueStatus {
-            id: info.id.0,
-            entries: info.entries,
-            thread: u16::try_from(reactor_of(info.handle)).unwrap_or(u16::MAX),
-            header_digest,
-            data_digest,
-            commands: info.counts.read_commands + info.counts.write_commands + info.counts.other_commands,
-        }
-    }
-}
-
-fn port_status(port: &PortState) -> PortStatus {
-    PortStatus {
-        name: port.name.clone(),
-        id: port.id.0,
-        transport: port.config.listen.transport.scheme().to_owned(),
-        address: port.address,
-        socket: port.config.listen.socket.as_ref().map(|socket| socket.display().to_string()),
-        discovery_only: port.config.discovery_only,
-        connections: port.counts.connections.load(Relaxed),
-        accepted: port.counts.accepted.load(Relaxed),
-        refused: port.counts.refused.load(Relaxed),
-    }
-}
-
-fn subsystem_status(config: &ebof_manage::config::Subsystem, state: &InForce, totals: &Totals) -> SubsystemStatus {
-    let identified = state.devices.identified(config);
-    let uuid = |namespace: &ebof_manage::config::Namespace| {
-        let open = identified.iter().find(|(open, ..)| open.nsid == namespace.nsid);
-        open.map(|(.., identifiers)| identifiers.uuid).or_else(|| known_uuid(config, namespace))
-    };
-    let namespace_status = |namespace: &ebof_manage::config::Namespace| {
-        let geometry = state.devices.device(config, namespace).map(|plain| plain.device.geometry());
-        NamespaceStatus {
-            nsid: namespace.nsid,
-            enabled: namespace.enabled,
-            drive: namespace.drive.to_string(),
-            size_bytes: geometry.map_or(0, |geometry| geometry.capacity_bytes),
-            block_size_bytes: geometry.map_or(0, |geometry| geometry.logical_block_bytes),
-            uuid: uuid(namespace).map(|uuid| uuid.to_string()),
-            write_protect: namespace.write_protect,
-            ana_group: namespace.ana_group,
-            io: counters(totals, config.nqn.as_str(), namespace.nsid),
-        }
-    };
-    SubsystemStatus {
-        nqn: config.nqn.to_string(),
-        enabled: config.enabled,
-        serial: config.serial.clone(),
-        model: config.model.clone(),
-        allow_any_host: config.allow_any_host,
-        allowed_hosts: config.allowed_hosts.iter().map(ToString::to_string).collect(),
-        ports: config.ports.clone(),
-        namespaces: match state.devices.drive_of(&config.nqn) {
-            Some((name, view)) => of_drive(config, name, &view, totals),
-            None => config.namespaces.iter().map(namespace_status).collect(),
-        },
-    }
-}
-
-/// The namespaces that hosts have cut from a drive.
-fn of_drive(
-    config: &ebof_manage::config::Subsystem,
-    name: &str,
-    view: &ebof_drive::View,
-    totals: &Totals,
-) -> Vec<NamespaceStatus> {
-    let status = |(nsid, namespace): &(ebof_nvme::Nsid, ebof_drive::Namespace)| NamespaceStatus {
-        nsid: nsid.0,
-        enabled: true,
-        drive: name.to_owned(),
-        size_bytes: namespace.shape.bytes(),
-        block_size_bytes: 1 << namespace.shape.format().block_shift,
-        uuid: Some(ebof_nvme::Uuid(namespace.uuid).to_string()),
-        write_protect: namespace.write_protected,
-        ana_group: 1,
-        io: counters(totals, config.nqn.as_str(), nsid.0),
-    };
-    view.namespaces.iter().map(status).collect()
-}
-
-fn counters(totals: &Totals, subsystem: &str, nsid: u32) -> IoCounters {
-    let mut sum = IoCounters::default();
-    for (_, kinds) in totals.iter().filter(|(series, _)| series.subsystem == subsystem && series.nsid == nsid) {
-        let of = |kind: Kind| &kinds[kind as usize];
-        sum.read_commands += of(Kind::Read).commands;
-        sum.read_bytes += of(Kind::Read).bytes;
-        sum.write_commands += of(Kind::Write).commands;
-        sum.write_bytes += of(Kind::Write).bytes;
-        sum.other_commands += of(Kind::Other).commands;
-        sum.errors += kinds.iter().map(|kind| kind.errors).sum::<u64>();
-    }
-    sum
-}
-
-/// The processor of each reactor, or `None` where it may move.
-fn place_reactors(settings: &Settings) -> Vec<Option<usize>> {
-    let allowed: Vec<usize> = rustix::thread::sched_getaffinity(None)
-        .map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect())
-        .unwrap_or_default();
-    let count = settings.threads.unwrap_or(allowed.len()).max(1);
-    // More threads than processors would queue up on some of them: then the system places them.
-    let pin = settings.pin && count <= allowed.len();
-    (0..count).map(|index| if pin { allowed.get(index).copied() } else { None }).collect()
 }
 
 /// What the registry holds hosts to.
