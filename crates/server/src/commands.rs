@@ -8,9 +8,9 @@
 //!
 //! Knows nothing of how bytes move: it asks its [`Link`]. What a command means is `ebof_fabrics`';
 //! the devices are reached through [`ReactorContext`]. What has state of its own (buffers,
-//! counters, who waits, what is at devices and at the drive) is an object in a file of its own.
-//! What happens to a command is here until it is known what it needs, then in `execution.rs`
-//! (buffer, data, device) or in `elsewhere.rs` (another queue, the drive).
+//! counters, who waits, what is at devices and at the drive) is an object in a file of its own: a
+//! command's way through buffer, data and device is [`Execution`]'s, what another queue or the
+//! drive does for it [`Elsewhere`]'s. Here is what the queue decides about.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod buffers;
@@ -31,29 +31,25 @@ mod waiters;
 
 use std::sync::Arc;
 
-use ebof_backend::Buffer;
+use ebof_backend::{Buffer, Completion};
 use ebof_fabrics::registry::CONNECT_HOLD_MS;
 use ebof_fabrics::{
-    Attachment, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Queue, Step, Task, Transfer, TransferKind,
+    Attachment, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Step, Task, Transfer, TransferKind,
 };
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Nsid, Sqe, Status};
 use ebof_region::Way;
 
-use crate::commands::buffers::ConnectionBuffers;
-use crate::commands::command::{Command, Origin, Phase};
+use crate::commands::command::{AbortRequest, Command, CommandOutcome, Origin, Phase};
 use crate::commands::connect::Decided;
-use crate::commands::copies::PendingCopies;
-use crate::commands::counters::QueueCounters;
-use crate::commands::device_access::DeviceAccess;
-use crate::commands::drive_access::DriveAccess;
+use crate::commands::elsewhere::Elsewhere;
+use crate::commands::execution::Execution;
 use crate::commands::fused::{join_halves, slot_of};
 use crate::commands::immediate::Immediate;
-use crate::commands::slots::Slots;
 use crate::commands::waiters::Waiters;
 use crate::link::{End, Link, Opening};
 use crate::ports::port::PortState;
-use crate::shared::mailbox::{CommandRef, Message};
+use crate::shared::mailbox::{CommandRef, CommandReply, Message};
 use crate::shared::reactor_context::ReactorContext;
 
 /// Length of the data of Connect, bytes.
@@ -62,33 +58,15 @@ const CONNECT_BYTES: u32 = ConnectData::BYTES as u32;
 
 /// The commands of one connection.
 pub(crate) struct Commands {
-    handle: Handle,
-    pub(crate) queue: Queue,
-    pub(crate) slots: Slots<Command>,
-    pub(crate) buffers: ConnectionBuffers,
-    pub(crate) counters: QueueCounters,
+    pub(crate) execution: Execution,
     pub(crate) waiters: Waiters,
-    pub(crate) drive: DriveAccess,
-    devices: DeviceAccess,
-    copies: PendingCopies,
     /// The registry knows that nothing of the queue can reach the medium any more.
     reported_closed: bool,
 }
 
 impl Commands {
     pub(crate) fn new(handle: Handle, port: Arc<PortState>) -> Self {
-        Self {
-            handle,
-            queue: Queue::new(),
-            slots: Slots::new(1),
-            buffers: ConnectionBuffers::new(PortState::in_capsule_bytes(port.config.in_capsule_data_bytes)),
-            counters: QueueCounters::new(port),
-            waiters: Waiters::default(),
-            drive: DriveAccess::new(handle),
-            devices: DeviceAccess::new(handle),
-            copies: PendingCopies::default(),
-            reported_closed: false,
-        }
+        Self { execution: Execution::new(handle, port), waiters: Waiters::default(), reported_closed: false }
     }
 
     // ---- a command comes
@@ -98,9 +76,10 @@ impl Commands {
     pub(crate) fn can_take(&self, link: &Link, context: &ReactorContext<'_>) -> bool {
         // While data of the host are awaited everything is read on: they come on the same stream. A
         // host that overruns its queue meanwhile is refused by the queue.
-        let may_fetch = self.queue.may_fetch() && !self.slots.is_full() && self.devices.has_room();
+        let may_fetch =
+            self.execution.queue.may_fetch() && !self.execution.slots.is_full() && self.execution.devices.has_room();
         let has_slot = may_fetch || link.awaits_data();
-        let has_buffers = self.buffers.has_room(self.queue.awaits_second(), context);
+        let has_buffers = self.execution.buffers.has_room(self.execution.queue.awaits_second(), context);
         link.has_completion_room() && has_slot && has_buffers && link.has_share()
     }
 
@@ -114,7 +93,7 @@ impl Commands {
         context: &mut ReactorContext<'_>,
     ) {
         let origin = Origin { cid: sqe.cid(), nsid: sqe.nsid(), pointer: sqe.data_pointer(), in_capsule };
-        let step = match self.queue.submit(sqe, context.now_ms) {
+        let step = match self.execution.queue.submit(sqe, context.now_ms) {
             Step::Execute(executing, Task::Io(IoTask::Transfer(transfer))) => {
                 self.begin_transfer(executing, transfer, origin, input, link, context)
             }
@@ -142,7 +121,7 @@ impl Commands {
         context: &mut ReactorContext<'_>,
     ) -> Option<Step> {
         let is_plain = transfer.checks.is_none() && transfer.fused.is_none();
-        let Self { queue, buffers, counters, .. } = self;
+        let Execution { queue, buffers, counters, .. } = &mut self.execution;
         let mut immediate = Immediate { queue, buffers, counters };
         match transfer.kind {
             TransferKind::Read => {
@@ -167,7 +146,7 @@ impl Commands {
 
     /// A register of the controller was written.
     pub(crate) fn write_cc(&mut self, value: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let step = self.queue.write_cc(value, context.now_ms);
+        let step = self.execution.queue.write_cc(value, context.now_ms);
         let origin = Origin::without_data(ebof_fabrics::queue::REGISTER_WRITE, Nsid::NONE);
         self.advance(step, origin, link, context);
     }
@@ -183,8 +162,8 @@ impl Commands {
             // An event may wait for exactly this request: it is asked for at the flush.
             Step::Held => link.mark_dirty(context),
             Step::Unpaired(first, status, next) => {
-                if let Some(slot) = slot_of(&self.slots, first) {
-                    self.stop(slot, status, link, context);
+                if let Some(slot) = slot_of(&self.execution.slots, first) {
+                    self.execution.stop(slot, status, link, context);
                 }
                 self.advance(*next, origin, link, context);
             }
@@ -208,7 +187,7 @@ impl Commands {
         let length = match &task {
             Task::Io(IoTask::Transfer(transfer)) => {
                 if let Some(FusedHalf::Second { first }) = transfer.fused {
-                    join_halves(&mut self.slots, first, executing.cid());
+                    join_halves(&mut self.execution.slots, first, executing.cid());
                 }
                 transfer.transfer_bytes()
             }
@@ -218,28 +197,30 @@ impl Commands {
             Task::Reply(data) => return self.reply(origin, executing, data, link, context),
             Task::Shared => return self.execute_shared(executing, origin, link, context),
             Task::LbaStatus(query) => {
-                let step = match drive_access::lba_status(query, &self.queue, context) {
-                    Some((ranges, complete)) => self.queue.lba_status(executing, &ranges, complete),
-                    None => Step::Complete(self.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
+                let step = match drive_access::lba_status(query, &self.execution.queue, context) {
+                    Some((ranges, complete)) => self.execution.queue.lba_status(executing, &ranges, complete),
+                    None => Step::Complete(self.execution.queue.complete(executing, Status::INVALID_NAMESPACE.dnr())),
                 };
                 return self.advance(step, origin, link, context);
             }
             Task::Drive(_) | Task::Abort(..) | Task::Reset(_) | Task::Rings(_) => {
                 let command = Command::new(origin, executing, (task, 0), None, context.now_us);
-                let slot = self.slots.insert(command);
-                return self.begin_elsewhere(slot, link, context);
+                let slot = self.execution.slots.insert(command);
+                return Elsewhere(&mut self.execution).begin(slot, link, context);
             }
             // The registry defers nothing but Connects, and those are taken care of where they are
             // decided.
             Task::DeferConnect(_) => {
-                let cqe = self.queue.complete(executing, Status::INTERNAL_ERROR);
+                let cqe = self.execution.queue.complete(executing, Status::INTERNAL_ERROR);
                 return link.respond(&cqe, context);
             }
         };
         // The queue let it through: if it is an I/O command, its namespace exists.
-        let counters = task.io().map(|_| self.counters.place(origin.nsid, &self.queue, context.shared));
+        let counters =
+            task.io().map(|_| self.execution.counters.place(origin.nsid, &self.execution.queue, context.shared));
         let command = Command::new(origin, executing, (task, length), counters, context.now_us);
-        self.start(command, origin, link, context);
+        let outcome = self.execution.start(command, origin, link, context);
+        self.on_outcome(outcome, link, context);
     }
 
     /// Sends parameter data, if they can be where the command says.
@@ -253,10 +234,10 @@ impl Commands {
     ) {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if let Err(status) = link.check(&origin.pointer, length, Way::ToHost) {
-            let cqe = self.queue.fail(executing, Failure { status, result: 0, lba: None });
+            let cqe = self.execution.queue.fail(executing, Failure { status, result: 0, lba: None });
             return link.respond(&cqe, context);
         }
-        let cqe = self.queue.complete(executing, Status::SUCCESS);
+        let cqe = self.execution.queue.complete(executing, Status::SUCCESS);
         link.send_bytes(origin.cid, data, &cqe, context);
     }
 
@@ -271,70 +252,125 @@ impl Commands {
         // Delivered under the lock: a later change must not overtake this one on its way to a
         // queue.
         let mut registry = shared.registry();
-        let (step, notices) = registry.execute(&mut self.queue, executing, context.now_ms);
+        let (step, notices) = registry.execute(&mut self.execution.queue, executing, context.now_ms);
         shared.deliver(notices);
         drop(registry);
         shared.wake_control();
         self.advance(step, origin, link, context);
     }
 
+    /// Goes on with a command that has gone as far as it can by itself.
+    #[inline(always)]
+    fn on_outcome(&mut self, outcome: CommandOutcome, link: &mut Link, context: &mut ReactorContext<'_>) {
+        match outcome {
+            CommandOutcome::Continues => {}
+            CommandOutcome::Parameters(slot) => self.parameters_complete(slot, link, context),
+            CommandOutcome::Flushed(slot) => Elsewhere(&mut self.execution).continue_reset(slot, link, context),
+            CommandOutcome::Forgotten => self.report_closed(link, context),
+        }
+    }
+
+    /// The data of a command have come.
+    pub(crate) fn on_fetched(
+        &mut self,
+        slot: u32,
+        buffer: Buffer,
+        is_intact: bool,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let outcome = self.execution.on_fetched(slot, buffer, is_intact, link, context);
+        self.on_outcome(outcome, link, context);
+    }
+
+    /// Goes on with what waited for a buffer, or for another turn.
+    pub(crate) fn resume(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
+        while let Some(outcome) = self.execution.resume_next(link, context) {
+            self.on_outcome(outcome, link, context);
+        }
+        self.execution.continue_copies(link, context);
+    }
+
+    /// Takes the completion of a device.
+    pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let outcome = self.execution.on_device(completion, link, context);
+        self.on_outcome(outcome, link, context);
+    }
+
+    /// A command has what it waited for.
+    pub(crate) fn on_reply(
+        &mut self,
+        slot: u32,
+        reply: CommandReply,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let mut elsewhere = Elsewhere(&mut self.execution);
+        let decided = match reply {
+            CommandReply::Drive(answer) => elsewhere.on_answer(slot, answer, link, context),
+            CommandReply::Preempted => elsewhere.on_preempted(slot),
+            CommandReply::Aborted(aborted) => return elsewhere.on_abort_answer(slot, aborted, link, context),
+            CommandReply::Closed => return elsewhere.on_closed(slot, link, context),
+            CommandReply::Created(status) => return elsewhere.on_created(slot, status, link, context),
+            CommandReply::LockGranted(number) => return self.execution.on_lock_granted(slot, number, link, context),
+            CommandReply::Admitted(id) => return self.execution.on_admitted(slot, id, link, context),
+        };
+        if let Some((step, origin)) = decided {
+            self.advance(step, origin, link, context);
+        }
+    }
+
     /// The parameters of a command have come, or the data of Connect.
     fn parameters_complete(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(mut command) = self.slots.remove(slot) else { return };
+        let Some(mut command) = self.execution.slots.remove(slot) else { return };
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
         let origin = command.origin();
         let executing = command.executing;
         let step = if matches!(command.task, Task::Connect) {
             let Decided { step, is_open } =
-                connect::decide(&mut self.queue, self.handle, (executing, data), link, context);
+                connect::decide(&mut self.execution.queue, self.execution.handle, (executing, data), link, context);
             if is_open {
                 self.on_connected(link, context);
             }
             step
         } else {
-            self.queue.resume(executing, data, context.now_ms)
+            self.execution.queue.resume(executing, data, context.now_ms)
         };
         if let Step::Execute(executing, Task::DeferConnect(looks)) = step {
             return self.defer_connect(executing, buffer, &looks, origin, link, context);
         }
         if let Some(buffer) = buffer {
-            self.buffers.give(buffer, context);
+            self.execution.buffers.give(buffer, context);
         }
         self.advance(step, origin, link, context);
-    }
-
-    /// Drops one command without an answer: its connection is gone.
-    fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
-        let held = self.devices.withdraw_held(slot);
-        if let Some(command) = self.slots.remove(slot) {
-            self.queue.abandon(command.executing);
-            if let Some(buffer) = command.buffer.or(held) {
-                self.buffers.give(buffer, context);
-            }
-        }
     }
 
     /// Forgets every command that is not at a device: the connection ends. What the drive's thread
     /// has not begun will not be done.
     pub(crate) fn release(&mut self, context: &mut ReactorContext<'_>) {
-        self.drive.end(&self.queue, context);
-        self.buffers.clear_waiting();
-        self.copies.clear();
-        let idle: Vec<u32> =
-            self.slots.iter().filter(|(_, command)| command.phase != Phase::AtDevice).map(|(slot, _)| slot).collect();
+        self.execution.drive.end(&self.execution.queue, context);
+        self.execution.buffers.clear_waiting();
+        self.execution.copies.clear();
+        let idle: Vec<u32> = self
+            .execution
+            .slots
+            .iter()
+            .filter(|(_, command)| command.phase != Phase::AtDevice)
+            .map(|(slot, _)| slot)
+            .collect();
         for slot in idle {
-            self.forget(slot, context);
+            self.execution.forget(slot, context);
         }
     }
 
     /// The target shuts down: no second half comes any more, and no Connect waits any more.
     pub(crate) fn start_shutdown(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
-        if let Some(slot) = fused::lone_half(&self.slots).filter(|_| link.is_draining()) {
-            self.stop(slot, Status::ABORTED_MISSING_FUSED, link, context);
+        if let Some(slot) = fused::lone_half(&self.execution.slots).filter(|_| link.is_draining()) {
+            self.execution.stop(slot, Status::ABORTED_MISSING_FUSED, link, context);
         }
         if let Some(slot) = self.waiting_connect() {
-            self.stop(slot, Status::CONNECT_CONTROLLER_BUSY, link, context);
+            self.execution.stop(slot, Status::CONNECT_CONTROLLER_BUSY, link, context);
         }
     }
 
@@ -348,7 +384,7 @@ impl Commands {
             }
             return;
         }
-        match self.queue.notify(notice, context.now_ms) {
+        match self.execution.queue.notify(notice, context.now_ms) {
             Some(cqe) => link.respond(&cqe, context),
             // There may be an event to tell: it is asked for at the flush.
             None => link.mark_dirty(context),
@@ -357,8 +393,8 @@ impl Commands {
 
     /// Completes the Asynchronous Event Requests for which there is something to tell.
     pub(crate) fn send_events(&mut self, link: &mut Link) {
-        if self.queue.is_admin() {
-            while let Some(cqe) = self.queue.poll_event() {
+        if self.execution.queue.is_admin() {
+            while let Some(cqe) = self.execution.queue.poll_event() {
                 link.push_response(&cqe);
             }
         }
@@ -374,29 +410,32 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) -> Result<(), End> {
-        connect::attach(&mut self.queue, self.handle, attachment, link, context)?;
+        connect::attach(&mut self.execution.queue, self.execution.handle, attachment, link, context)?;
         self.on_connected(link, context);
         Ok(())
     }
 
     /// The connection has become a queue.
     fn on_connected(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let (Some(id), Some(submission_queue)) = (self.queue.id(), self.queue.submission_queue()) else { return };
+        let (Some(id), Some(submission_queue)) = (self.execution.queue.id(), self.execution.queue.submission_queue())
+        else {
+            return;
+        };
         // The port may have got another limit since the controller was created.
-        let in_capsule_bytes = self.queue.association().map(|association| association.port.in_capsule_bytes);
+        let in_capsule_bytes = self.execution.queue.association().map(|association| association.port.in_capsule_bytes);
         if let Some(bytes) = in_capsule_bytes {
-            self.buffers.set_in_capsule_bytes(PortState::in_capsule_bytes(bytes));
+            self.execution.buffers.set_in_capsule_bytes(PortState::in_capsule_bytes(bytes));
         }
         link.open(&Opening { id, submission_queue, in_capsule_bytes }, context);
-        self.slots.set_max(self.queue.commands_max());
-        if let Some(host) = self.queue.host() {
-            self.buffers.join(host, context.host_buffers);
-            self.counters.set_host_label(context.shared.host_label(host, link.peer()));
+        self.execution.slots.set_max(self.execution.queue.commands_max());
+        if let Some(host) = self.execution.queue.host() {
+            self.execution.buffers.join(host, context.host_buffers);
+            self.execution.counters.set_host_label(context.shared.host_label(host, link.peer()));
         }
         if id.is_admin() {
-            self.drive.assign_cntlid(&self.queue, context);
+            self.execution.drive.assign_cntlid(&self.execution.queue, context);
         }
-        connect::report(&self.queue, link, context);
+        connect::report(&self.execution.queue, link, context);
     }
 
     /// Keeps a Connect, with its data, until [`Notice::Connect`].
@@ -413,7 +452,7 @@ impl Commands {
         let mut command = Command::new(origin, executing, (Task::Connect, CONNECT_BYTES), None, context.now_us);
         command.phase = Phase::Waiting;
         command.buffer = buffer;
-        let reply = CommandRef { handle: self.handle, slot: self.slots.insert(command) };
+        let reply = CommandRef { handle: self.execution.handle, slot: self.execution.slots.insert(command) };
         for &handle in looks {
             context.shared.post(handle, Message::Look { handle, reply });
         }
@@ -424,19 +463,19 @@ impl Commands {
     /// The Connect that waits, if one does.
     fn waiting_connect(&self) -> Option<u32> {
         let waits = |command: &Command| matches!(command.task, Task::Connect) && command.phase == Phase::Waiting;
-        self.slots.iter().find(|(_, command)| waits(command)).map(|(slot, _)| slot)
+        self.execution.slots.iter().find(|(_, command)| waits(command)).map(|(slot, _)| slot)
     }
 
     /// Reports to the registry, once, that nothing of the queue can reach the medium any more, when
     /// that is so.
     pub(crate) fn report_closed(&mut self, link: &Link, context: &mut ReactorContext<'_>) {
         // What an Admin Queue has at devices are flushes.
-        let at_device = self.devices.at_device() > 0 && !self.queue.is_admin();
-        if !link.has_ended() || at_device || self.drive.awaits_end() {
+        let at_device = self.execution.devices.at_device() > 0 && !self.execution.queue.is_admin();
+        if !link.has_ended() || at_device || self.execution.drive.awaits_end() {
             return;
         }
         if !std::mem::replace(&mut self.reported_closed, true) {
-            context.shared.closed(self.handle);
+            context.shared.closed(self.execution.handle);
         }
     }
 
@@ -447,16 +486,52 @@ impl Commands {
 
     /// Whether copies go on in the next turn.
     pub(crate) fn has_pending_copies(&self) -> bool {
-        !self.copies.is_empty()
+        !self.execution.copies.is_empty()
     }
 
     /// Whether something goes on as soon as there is room or another turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
-        self.buffers.waiting() > 0 || self.has_pending_copies()
+        self.execution.buffers.waiting() > 0 || self.has_pending_copies()
     }
 
     /// Whether nothing of it is left anywhere.
     pub(crate) fn is_finished(&self) -> bool {
-        self.devices.at_device() == 0 && !self.drive.awaits_end()
+        self.execution.devices.at_device() == 0 && !self.execution.drive.awaits_end()
+    }
+
+    // ---- what others do for a command, and what they want of it
+
+    /// The drive's thread has nothing left of the connection, which has ended.
+    pub(crate) fn on_drive_done(&mut self, link: &Link, context: &mut ReactorContext<'_>) {
+        self.execution.drive.note_end();
+        self.report_closed(link, context);
+    }
+
+    /// An Abort for a command of this queue.
+    pub(crate) fn on_abort(&mut self, request: AbortRequest, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let AbortRequest { cid, reply: to } = request;
+        let aborted = waiters::abort(&mut self.execution, cid, link, context);
+        context.shared.post(to.handle, Message::Reply { to, reply: CommandReply::Aborted(aborted) });
+    }
+
+    /// Cancels what is at devices of a namespace, or of all for [`Nsid::ALL`]. What has begun there
+    /// may end as if it had not been cancelled.
+    pub(crate) fn cancel(&mut self, nsid: Nsid, link: &mut Link, context: &mut ReactorContext<'_>) {
+        let is_meant =
+            |command: &Command| command.phase == Phase::AtDevice && (nsid == Nsid::ALL || command.concerns(nsid));
+        let slots: Vec<_> =
+            self.execution.slots.iter().filter(|(_, command)| is_meant(command)).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            if let Some(completion) = self.execution.devices.cancel(slot, context) {
+                self.on_device(completion, link, context);
+            }
+        }
+    }
+
+    /// Notifies waiters that none of the commands that they wait for is left.
+    pub(crate) fn notify_waiters(&mut self, context: &ReactorContext<'_>) {
+        if !self.waiters.is_empty() && !self.execution.drive.awaits_end() {
+            self.waiters.notify(&self.execution.slots, context.shared);
+        }
     }
 }

@@ -51,7 +51,7 @@ use crate::link::{End, Link};
 use crate::ports::port::PortState;
 use crate::shared::Shared;
 use crate::shared::handle::index_of;
-use crate::shared::mailbox::{Accepted, CommandRef, Incoming, Mailbox, Message};
+use crate::shared::mailbox::{Accepted, CommandRef, CommandReply, Incoming, Mailbox, Message};
 use crate::shared::reactor_context::ReactorContext;
 
 pub(crate) use source::timespec;
@@ -275,27 +275,14 @@ impl Reactor {
             Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
             Message::Close { handle, reply } => self.close(handle, reply, now_us),
             Message::Look { handle, reply } => self.look(handle, reply, now_us),
-            Message::AbortAnswer { reply: CommandRef { handle, slot }, aborted } => {
-                connections.tell(handle, now_us, |it, link, context| it.on_abort_answer(slot, aborted, link, context));
-            }
-            Message::Answer { reply: CommandRef { handle, slot }, answer } => {
-                connections.tell(handle, now_us, |it, link, context| it.on_answer(slot, answer, link, context));
-            }
-            Message::Preempted { reply: CommandRef { handle, slot } } => {
-                connections.tell(handle, now_us, |it, link, context| it.on_preempted(slot, link, context));
-            }
-            Message::Closed { reply: CommandRef { handle, slot } } => {
-                connections.tell(handle, now_us, |it, link, context| it.on_closed(slot, link, context));
-            }
-            Message::LockGranted { reply: CommandRef { handle, slot }, number } => {
-                connections.tell(handle, now_us, |it, link, context| it.on_lock_granted(slot, number, link, context));
-            }
-            Message::Admitted { reply: CommandRef { handle, slot }, ticket } => {
-                connections.tell(handle, now_us, |it, link, context| it.on_admitted(slot, ticket, link, context));
+            Message::Reply { to: CommandRef { handle, slot }, reply } => {
+                connections.tell(handle, now_us, |it, link, context| it.on_reply(slot, reply, link, context));
             }
             // Without a connection the token is dropped.
             Message::Drain { handle, nsid, token } => {
-                connections.tell_known(handle, now_us, |it, link, context| it.on_drain(nsid, token, link, context));
+                connections.tell_known(handle, now_us, |it, link, context| {
+                    it.waiters.drain(nsid, token, &mut it.execution, link, context);
+                });
             }
             Message::Cancel { handle, nsid } => {
                 connections.tell_known(handle, now_us, |it, link, context| it.cancel(nsid, link, context));
@@ -339,7 +326,7 @@ impl Reactor {
         let reply = request.reply;
         let is_open = self.connections.tell(handle, now_us, |it, link, context| it.on_abort(request, link, context));
         if !is_open {
-            self.shared.post(reply.handle, Message::AbortAnswer { reply, aborted: false });
+            self.shared.post(reply.handle, Message::Reply { to: reply, reply: CommandReply::Aborted(false) });
         }
     }
 
@@ -347,10 +334,10 @@ impl Reactor {
     /// medium.
     fn preempt(&mut self, handle: Handle, nsid: Nsid, reply: CommandRef, now_us: u64) {
         let preempt = |it: &mut Commands, link: &mut Link, context: &mut ReactorContext<'_>| {
-            it.on_preempt(nsid, reply, link, context);
+            it.waiters.preempt(nsid, reply, &mut it.execution, link, context);
         };
         if !self.connections.tell_known(handle, now_us, preempt) {
-            self.shared.post(reply.handle, Message::Preempted { reply });
+            self.shared.post(reply.handle, Message::Reply { to: reply, reply: CommandReply::Preempted });
         }
     }
 
@@ -363,7 +350,7 @@ impl Reactor {
             Ok(())
         });
         if !is_known {
-            self.shared.post(reply.handle, Message::Closed { reply });
+            self.shared.post(reply.handle, Message::Reply { to: reply, reply: CommandReply::Closed });
         }
     }
 

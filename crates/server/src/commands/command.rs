@@ -12,8 +12,8 @@ use crate::shared::mailbox::CommandRef;
 use crate::shared::range_lock::RangeLock;
 use crate::shared::shares::Ticket;
 
-/// Where a command stands. Each leaves exactly once, through `Commands::finish` or
-/// `Commands::forget`.
+/// Where a command stands. Each leaves exactly once, through `Execution::finish` or
+/// `Execution::forget`.
 ///
 /// ```text
 /// submit -> AwaitingBuffer -> Receiving (in-capsule data, R2T) -> Waiting (pairs) -> Held -> AtDevice -> finish
@@ -43,6 +43,20 @@ impl Phase {
             Self::AtDevice | Self::Elsewhere => false,
         }
     }
+}
+
+/// What is to be done when a command has gone as far as it can by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum CommandOutcome {
+    /// Nothing: it waits for something, or was completed.
+    Continues,
+    /// The parameters of the command in this slot have come, or the data of Connect.
+    Parameters(u32),
+    /// A device has done what the reset in this slot asked for.
+    Flushed(u32),
+    /// The connection has ended, and nobody hears of the command.
+    Forgotten,
 }
 
 /// What is known of a command when the queue decides about it.

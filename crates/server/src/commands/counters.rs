@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use ebof_fabrics::Queue;
-use ebof_nvme::{Nqn, Nsid};
+use ebof_fabrics::{IoTask, Queue};
+use ebof_nvme::{Nqn, Nsid, Status};
 
+use crate::commands::command::Command;
+use crate::link::Link;
+use crate::observe::slow::Done;
 use crate::observe::stats::{Kind, QueueStats, SERIES_MAX};
 use crate::ports::port::PortState;
 use crate::shared::Shared;
@@ -82,6 +85,50 @@ impl QueueCounters {
     #[inline]
     pub(crate) fn at(&self, place: usize) -> &Arc<QueueStats> {
         &self.series[place].1
+    }
+
+    /// Counts a command that completes, at `place`, and notes it if it was slow.
+    #[inline(always)]
+    pub(crate) fn count(
+        &self,
+        place: usize,
+        command: &Command,
+        status: Status,
+        link: &Link,
+        context: &ReactorContext<'_>,
+    ) {
+        let moves_data = command.task.io().is_some_and(IoTask::moves_data);
+        let moved = if status.is_success() && moves_data { u64::from(command.length) } else { 0 };
+        let latency_us = context.now_us.saturating_sub(command.started_us);
+        let stats = self.at(place);
+        stats.count(command.kind(), moved, !status.is_success(), latency_us);
+        let slow = &context.shared.slow;
+        if slow.is_slow(latency_us) {
+            let done = Done {
+                status,
+                bytes: command.length,
+                started_us: command.started_us,
+                marks: command.marks,
+                now_us: context.now_us,
+                time_unix_ms: context.shared.clock.unix_ms(),
+                unsent_bytes: link.unsent_bytes(),
+            };
+            slow.note(&command.executing, stats, &done);
+        }
+    }
+
+    /// Counts what a copy has read, by the namespace of each source.
+    pub(crate) fn count_read(
+        &mut self,
+        read: impl Iterator<Item = (Nsid, u64)>,
+        latency_us: u64,
+        queue: &Queue,
+        shared: &Shared,
+    ) {
+        for (nsid, bytes) in read {
+            let place = self.place(nsid, queue, shared);
+            self.at(place).count(Kind::Read, bytes, false, latency_us);
+        }
     }
 
     /// Counts a command that arrived and was completed in the same turn. Its latency is that of the

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Completion, Device, Operation, Request, Submitted};
+use ebof_backend::{Buffer, Class, Completion, Device, Error, Operation, Request, Submitted};
+use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{DeviceId, Handle, Queue, Task};
+use ebof_nvme::{Nqn, Status};
 
 use crate::commands::command::{Command, Phase};
+use crate::commands::counters::text;
+use crate::drives::device::status_of;
+use crate::observe::log_limit::{self, LogSubject};
+use crate::shared::Shared;
 use crate::shared::mailbox::CommandRef;
 use crate::shared::reactor_context::ReactorContext;
 use crate::shared::shares::{Held, HeldCommands, KnownLane, Ticket, request_of};
@@ -133,6 +139,31 @@ impl DeviceAccess {
         let at = context.retry.iter().position(|(_, request)| request.tag == tag)?;
         let (_, request) = context.retry.remove(at)?;
         let action = request.operation.action();
-        Some(request.complete(Err(ebof_backend::Error::Aborted { action })))
+        Some(request.complete(Err(Error::Aborted { action })))
     }
+}
+
+/// The status of a command that a device has failed, and whether the drive has to note it at once.
+#[cold]
+pub(crate) fn fail(command: &mut Command, error: &Error, host: Option<&Nqn>, shared: &Shared) -> (Status, bool) {
+    let is_reset = matches!(command.task, Task::Reset(_));
+    let is_aborted = error.class() == Class::Aborted;
+    let aborted = command.failed.filter(|_| is_aborted);
+    let status = aborted.unwrap_or_else(|| status_of(error, command.kind()));
+    command.locate(error);
+    if is_reset || !is_aborted {
+        log_error(command, error, status, host, shared);
+    }
+    (status, !is_aborted && !is_reset && is_severe(status))
+}
+
+fn log_error(command: &Command, error: &Error, status: Status, host: Option<&Nqn>, shared: &Shared) {
+    let about = LogSubject::Device(command.device());
+    let Some(more) = shared.may_log(about, log_limit::Kind::Device(error.class())) else { return };
+    let Some(work) = command.task.io() else {
+        tracing::error!("flushing at the reset of a controller: {error}{more}");
+        return;
+    };
+    let host = text(host);
+    tracing::error!(host, nsid = command.nsid.0, %work, %status, "device error: {error}{more}");
 }

@@ -10,7 +10,7 @@ use ebof_fabrics::{Association, DriveTask, Extent, Handle, LbaStatusQuery, Queue
 use ebof_medium::Thin;
 
 use crate::drives::{DriveActor, DriveReply, SubmittedRequest};
-use crate::shared::mailbox::{CommandRef, Message};
+use crate::shared::mailbox::{CommandRef, CommandReply, Message};
 use crate::shared::reactor_context::ReactorContext;
 
 /// The requests of one connection to the drive of its subsystem.
@@ -43,8 +43,8 @@ impl DriveAccess {
 
     // ---- asking
 
-    /// Asks the drive for the command in `slot`; the answer comes as [`Message::Answer`]. `false`
-    /// if there is no drive.
+    /// Asks the drive for the command in `slot`; the answer comes as [`CommandReply::Drive`].
+    /// `false` if there is no drive.
     pub(crate) fn ask(&mut self, slot: u32, request: Request, queue: &Queue, context: &ReactorContext<'_>) -> bool {
         let Some((association, actor)) = drive_of(queue, context) else { return false };
         let request = actor.submit(request, association.origin(), self.answer_to(slot, context));
@@ -53,8 +53,8 @@ impl DriveAccess {
     }
 
     /// The controller was reset: the drive may make something of it before the command in `slot`
-    /// completes, and says so by [`Message::Answer`]. Not withdrawn: the reset has begun. `false`
-    /// if there is no drive.
+    /// completes, and says so by [`CommandReply::Drive`]. Not withdrawn: the reset has begun.
+    /// `false` if there is no drive.
     pub(crate) fn tell_reset(&self, slot: u32, queue: &Queue, context: &ReactorContext<'_>) -> bool {
         let Some((association, actor)) = drive_of(queue, context) else { return false };
         actor.submit(Request::Reset, association.origin(), self.answer_to(slot, context));
@@ -102,7 +102,7 @@ impl DriveAccess {
         let mailbox = context.shared.mailbox_of(self.handle).cloned();
         move |answer| {
             if let Some(mailbox) = mailbox {
-                mailbox.post(Message::Answer { reply, answer });
+                mailbox.post(Message::Reply { to: reply, reply: CommandReply::Drive(answer) });
             }
         }
     }
@@ -116,7 +116,7 @@ impl DriveAccess {
 
     /// What the drive has answered to `task`, the command in `slot`; `None` while commands of other
     /// hosts, which are preempted, are awaited: each of their queues answers by
-    /// [`Message::Preempted`].
+    /// [`CommandReply::Preempted`].
     pub(crate) fn take_answer(
         &self,
         (slot, task): (u32, &mut DriveTask),

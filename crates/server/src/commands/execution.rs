@@ -1,32 +1,58 @@
-//! The way of a command through buffer, data and device: what it needs next, until it completes.
+//! The way of a command through buffer, data and device, until it completes.
+//!
+//! Knows what a command needs next, and not what it means: what the queue has to decide about is an
+//! [`CommandOutcome`] for `commands.rs`.
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Class, Completion, Device, Operation, Segments, Submitted};
-use ebof_drive::error_log::is_severe;
-use ebof_fabrics::{DeviceId, Failure, IoTask, Task, Transfer, TransferKind};
+use ebof_backend::{Buffer, Completion, Device, Operation, Segments, Submitted};
+use ebof_fabrics::{DeviceId, Failure, Handle, IoTask, Queue, Task, Transfer, TransferKind};
 use ebof_nvme::Status;
 
-use crate::commands::Commands;
-use crate::commands::command::{Command, Origin, Phase};
-use crate::commands::copies;
-use crate::commands::copies::{CopyStep, PIECES_MAX};
-use crate::commands::counters;
-use crate::commands::drive_access;
-use crate::commands::fused::{first_half, lock_change, other_half};
+use crate::commands::buffers::ConnectionBuffers;
+use crate::commands::command::{Command, CommandOutcome, Origin, Phase};
+use crate::commands::copies::{self, CopyStep, PIECES_MAX, PendingCopies};
+use crate::commands::counters::QueueCounters;
+use crate::commands::device_access::{self, DeviceAccess};
+use crate::commands::drive_access::{self, DriveAccess};
+use crate::commands::fused::{first_half, lock_change, lock_if_complete, other_half};
 use crate::commands::memory;
 use crate::commands::protection;
-use crate::drives::device::{operation, status_of};
+use crate::commands::slots::Slots;
+use crate::drives::device::operation;
 use crate::link::{Fetch, Link, Stopped};
-use crate::observe::log_limit::{self, LogSubject};
-use crate::observe::slow::Done;
-use crate::observe::stats::Kind;
+use crate::ports::port::PortState;
 use crate::shared::mailbox::CommandRef;
 use crate::shared::reactor_context::ReactorContext;
 use crate::shared::shares::TicketId;
 
-impl Commands {
+/// The commands of one connection that are under way, and what they use.
+pub(crate) struct Execution {
+    pub(super) handle: Handle,
+    pub(crate) queue: Queue,
+    pub(crate) slots: Slots<Command>,
+    pub(crate) buffers: ConnectionBuffers,
+    pub(crate) counters: QueueCounters,
+    pub(super) drive: DriveAccess,
+    pub(super) devices: DeviceAccess,
+    pub(super) copies: PendingCopies,
+}
+
+impl Execution {
+    pub(super) fn new(handle: Handle, port: Arc<PortState>) -> Self {
+        Self {
+            handle,
+            queue: Queue::new(),
+            slots: Slots::new(1),
+            buffers: ConnectionBuffers::new(PortState::in_capsule_bytes(port.config.in_capsule_data_bytes)),
+            counters: QueueCounters::new(port),
+            drive: DriveAccess::new(handle),
+            devices: DeviceAccess::new(handle),
+            copies: PendingCopies::default(),
+        }
+    }
+
     // ---- its buffer and its data
 
     /// Takes a buffer for the command and starts to fetch its data, or runs it.
@@ -36,7 +62,7 @@ impl Commands {
         origin: Origin,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
-    ) {
+    ) -> CommandOutcome {
         let in_capsule = command.task.takes_data() && origin.pointer.is_in_capsule();
         // Parameters may come with more behind them; blocks and Connect data have their length.
         let more = matches!(command.task, Task::Receive) && origin.in_capsule > command.length;
@@ -64,13 +90,14 @@ impl Commands {
         match refused {
             Some(status) => self.end(slot, status, link, context),
             None if waits => self.buffers.enqueue(slot),
-            None => self.fetch(slot, link, context),
+            None => return self.fetch(slot, link, context),
         }
+        CommandOutcome::Continues
     }
 
     /// Fetches the data of a command that has its buffer, if the host sends any, and runs it.
-    fn fetch(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
+    fn fetch(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
+        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
         let takes_data = command.task.takes_data() && command.mapped.is_none();
         let Some(buffer) = command.buffer.take_if(|_| takes_data) else { return self.run(slot, link, context) };
         command.phase = Phase::Receiving;
@@ -86,18 +113,22 @@ impl Commands {
             self.buffers.give(buffer, context);
             self.end(slot, Status::COMMAND_INTERRUPTED, link, context);
         }
+        CommandOutcome::Continues
     }
 
     /// The data of a command have come.
-    pub(crate) fn on_fetched(
+    pub(super) fn on_fetched(
         &mut self,
         slot: u32,
         buffer: Buffer,
         is_intact: bool,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
-    ) {
-        let Some(command) = self.slots.get_mut(slot) else { return self.buffers.give(buffer, context) };
+    ) -> CommandOutcome {
+        let Some(command) = self.slots.get_mut(slot) else {
+            self.buffers.give(buffer, context);
+            return CommandOutcome::Continues;
+        };
         command.buffer = Some(buffer);
         command.marks.fetched_us = context.now_us;
         if !is_intact {
@@ -105,44 +136,39 @@ impl Commands {
             // Those of a command that was aborted are not waited for.
             command.failed.get_or_insert(Status::TRANSIENT_TRANSPORT_ERROR);
         }
-        self.run(slot, link, context);
+        self.run(slot, link, context)
     }
 
-    /// Goes on with what waited for a buffer, or for another turn.
-    pub(crate) fn resume(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
-        while let Some(slot) = self.buffers.first_waiting() {
-            let bytes = self.slots.get(slot).map_or(0, Command::buffer_bytes);
-            let Some(buffer) = self.buffers.take(bytes, false, context) else { break };
-            self.buffers.dequeue();
-            match self.slots.get_mut(slot) {
-                Some(command) => {
-                    command.buffer = Some(buffer);
-                    command.marks.buffered_us = context.now_us;
-                }
-                None => self.buffers.give(buffer, context),
+    /// Goes on with the first command that waits for a buffer, if there is one for it now.
+    pub(super) fn resume_next(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) -> Option<CommandOutcome> {
+        let slot = self.buffers.first_waiting()?;
+        let bytes = self.slots.get(slot).map_or(0, Command::buffer_bytes);
+        let buffer = self.buffers.take(bytes, false, context)?;
+        self.buffers.dequeue();
+        match self.slots.get_mut(slot) {
+            Some(command) => {
+                command.buffer = Some(buffer);
+                command.marks.buffered_us = context.now_us;
             }
-            self.fetch(slot, link, context);
+            None => self.buffers.give(buffer, context),
         }
-        if !self.copies.is_empty() {
-            self.continue_copies(link, context);
-        }
+        Some(self.fetch(slot, link, context))
     }
 
     // ---- its work
 
     /// All data of the host have arrived, or there are none: does the work.
-    fn run(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
+    fn run(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
+        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
         if let Some(status) = command.failed {
             command.phase = Phase::Waiting;
-            return self.stop(slot, status, link, context);
-        }
-        if command.task.io().is_none() {
-            return self.parameters_complete(slot, link, context);
-        }
-        if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {
+            self.stop(slot, status, link, context);
+        } else if command.task.io().is_none() {
+            return CommandOutcome::Parameters(slot);
+        } else if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {
             self.run_io(slot, link, context);
         }
+        CommandOutcome::Continues
     }
 
     /// No lock delays the command any more: goes to the device.
@@ -155,7 +181,7 @@ impl Commands {
         let (device, operation) = match io {
             IoTask::Transfer(transfer) => {
                 if transfer.fused.is_some() {
-                    return self.half_complete(slot, context);
+                    return lock_if_complete(&mut self.slots, slot, self.handle, &context.shared.fused_locks);
                 }
                 let Transfer { kind, extent, .. } = *transfer;
                 if kind == TransferKind::WriteUncorrectable {
@@ -175,11 +201,11 @@ impl Commands {
                 (*device, Some(Operation::Deallocate { ranges }))
             }
         };
-        self.send_to_device(slot, device, operation, link, context);
+        self.send(slot, device, operation, link, context);
     }
 
     /// Sends an operation to its device, as soon as the command's function may.
-    pub(super) fn send_to_device(
+    fn send(
         &mut self,
         slot: u32,
         device: DeviceId,
@@ -187,18 +213,33 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
+        let outcome = self.send_to_device(slot, device, operation, link, context);
+        assert_continues(outcome);
+    }
+
+    /// The same, for any task.
+    #[inline(always)]
+    pub(super) fn send_to_device(
+        &mut self,
+        slot: u32,
+        device: DeviceId,
+        operation: Option<Operation>,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) -> CommandOutcome {
         let devices = context.devices;
         // The namespace may have gone away between the decision and now.
         let (Some(operation), Some(at)) = (operation, devices.device(device)) else {
-            return self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+            self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+            return CommandOutcome::Continues;
         };
-        let Some(command) = self.slots.get_mut(slot) else { return };
+        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
         let submitted = self.devices.submit((slot, command), (device, at), operation, &self.queue, context);
-        self.on_submitted(submitted, at, link, context);
+        self.on_submitted(submitted, at, link, context)
     }
 
     /// A command that waited for its share of the drive may go to its device.
-    pub(crate) fn on_admitted(&mut self, slot: u32, id: TicketId, link: &mut Link, context: &mut ReactorContext<'_>) {
+    pub(super) fn on_admitted(&mut self, slot: u32, id: TicketId, link: &mut Link, context: &mut ReactorContext<'_>) {
         // The slot may have a new command: this one was given up, and its ticket settled.
         let Some(command) = self.slots.get_mut(slot) else { return };
         if command.phase != Phase::Held || !command.ticket.as_ref().is_some_and(|ticket| ticket.is(id)) {
@@ -217,7 +258,8 @@ impl Commands {
             return self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
         };
         let submitted = self.devices.submit_now((slot, command), at, operation, context);
-        self.on_submitted(submitted, at, link, context);
+        let outcome = self.on_submitted(submitted, at, link, context);
+        assert_continues(outcome);
     }
 
     #[inline(always)]
@@ -227,16 +269,22 @@ impl Commands {
         device: &Arc<dyn Device>,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
-    ) {
+    ) -> CommandOutcome {
         match submitted {
-            Submitted::Done(completion) => self.on_device(completion, link, context),
+            Submitted::Done(completion) => return self.on_device(completion, link, context),
             Submitted::Pending => {}
             Submitted::Busy(request) => context.retry.push_back((Arc::clone(device), request)),
         }
+        CommandOutcome::Continues
     }
 
     /// Takes the completion of a device.
-    pub(crate) fn on_device(&mut self, completion: Completion, link: &mut Link, context: &mut ReactorContext<'_>) {
+    pub(super) fn on_device(
+        &mut self,
+        completion: Completion,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) -> CommandOutcome {
         let slot = ReactorContext::slot_of(completion.tag);
         let Some(command) = self.slots.get_mut(slot) else { unreachable!("a command at a device keeps its slot") };
         command.buffer = completion.data.and_then(Segments::into_buffer);
@@ -244,10 +292,8 @@ impl Commands {
         self.devices.note_done(&mut command.ticket, context);
         if link.has_ended() {
             self.forget(slot, context);
-            self.report_closed(link, context);
-            return;
+            return CommandOutcome::Forgotten;
         }
-        let is_reset = matches!(command.task, Task::Reset(_));
         let is_whole = matches!(command.task, Task::Io(IoTask::Transfer(Transfer { fused: None, .. })));
         let mut severe = false;
         let status = match completion.result {
@@ -256,21 +302,15 @@ impl Commands {
                 None => command.compared(),
             },
             Err(error) => {
-                let is_aborted = error.class() == Class::Aborted;
-                let aborted = command.failed.filter(|_| is_aborted);
-                let status = aborted.unwrap_or_else(|| status_of(&error, command.kind()));
-                command.locate(&error);
-                severe = !is_aborted && !is_reset && is_severe(status);
-                if is_reset || !is_aborted {
-                    self.log_device_error(slot, &error, status, context);
-                }
+                let status;
+                (status, severe) = device_access::fail(command, &error, self.queue.host(), context.shared);
                 status
             }
         };
         match self.slots.get(slot).map(|command| &command.task) {
             _ if is_whole => self.finish(slot, status, link, context),
             // Whatever has become of a flush, the controller is reset.
-            Some(Task::Reset(_)) => self.continue_reset(slot, link, context),
+            Some(Task::Reset(_)) => return CommandOutcome::Flushed(slot),
             Some(Task::Io(IoTask::Copy(_))) => self.copy_done(slot, status, link, context),
             Some(Task::Io(io)) if io.fused().is_some() => self.half_done(slot, status, link, context),
             _ => self.finish(slot, status, link, context),
@@ -278,19 +318,7 @@ impl Commands {
         if severe {
             drive_access::save_errors(&self.queue, context);
         }
-    }
-
-    #[cold]
-    fn log_device_error(&self, slot: u32, error: &ebof_backend::Error, status: Status, context: &ReactorContext<'_>) {
-        let Some(command) = self.slots.get(slot) else { return };
-        let about = LogSubject::Device(command.device());
-        let Some(more) = context.shared.may_log(about, log_limit::Kind::Device(error.class())) else { return };
-        let Some(work) = command.task.io() else {
-            tracing::error!("flushing at the reset of a controller: {error}{more}");
-            return;
-        };
-        let host = counters::text(self.queue.host());
-        tracing::error!(host, nsid = command.nsid.0, %work, %status, "device error: {error}{more}");
+        CommandOutcome::Continues
     }
 
     // ---- its end
@@ -299,7 +327,7 @@ impl Commands {
     pub(super) fn finish(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.remove(slot) else { return };
         if let Some(place) = command.counters {
-            self.count(&command, place, status, link, context);
+            self.counters.count(place, &command, status, link, context);
         }
         let cqe = if status.is_success() {
             self.queue.complete(command.executing, status)
@@ -319,29 +347,6 @@ impl Commands {
                 }
                 link.respond(&cqe, context);
             }
-        }
-    }
-
-    /// Counts a command that completes, and notes it if it was slow.
-    #[inline(always)]
-    fn count(&self, command: &Command, place: usize, status: Status, link: &Link, context: &ReactorContext<'_>) {
-        let moves_data = command.task.io().is_some_and(IoTask::moves_data);
-        let moved = if status.is_success() && moves_data { u64::from(command.length) } else { 0 };
-        let latency_us = context.now_us.saturating_sub(command.started_us);
-        let stats = self.counters.at(place);
-        stats.count(command.kind(), moved, !status.is_success(), latency_us);
-        let slow = &context.shared.slow;
-        if slow.is_slow(latency_us) {
-            let done = Done {
-                status,
-                bytes: command.length,
-                started_us: command.started_us,
-                marks: command.marks,
-                now_us: context.now_us,
-                time_unix_ms: context.shared.clock.unix_ms(),
-                unsent_bytes: link.unsent_bytes(),
-            };
-            slow.note(&command.executing, stats, &done);
         }
     }
 
@@ -377,6 +382,17 @@ impl Commands {
         self.end(slot, status, link, context);
     }
 
+    /// Drops one command without an answer: its connection is gone.
+    pub(super) fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
+        let held = self.devices.withdraw_held(slot);
+        if let Some(command) = self.slots.remove(slot) {
+            self.queue.abandon(command.executing);
+            if let Some(buffer) = command.buffer.or(held) {
+                self.buffers.give(buffer, context);
+            }
+        }
+    }
+
     // ---- Compare and Write
 
     /// Whether a command has to wait until a pair has ended before it changes what it is about; it
@@ -392,7 +408,7 @@ impl Commands {
     }
 
     /// A command that waited for a lock has it.
-    pub(crate) fn on_lock_granted(
+    pub(super) fn on_lock_granted(
         &mut self,
         slot: u32,
         number: u64,
@@ -406,32 +422,13 @@ impl Commands {
         }
         if let Some(extent) = first_half(&command.task) {
             let operation = operation(TransferKind::Compare, &extent, command.take_memory());
-            return self.send_to_device(slot, extent.device, operation, link, context);
+            return self.send(slot, extent.device, operation, link, context);
         }
         command.lock = None;
         match self.devices.take_held(slot) {
             // It was to go to its device before.
-            Some((device, operation)) => self.send_to_device(slot, device, Some(operation), link, context),
+            Some((device, operation)) => self.send(slot, device, Some(operation), link, context),
             None => self.run_io(slot, link, context),
-        }
-    }
-
-    /// A half of a pair has its data. When the other one has, too, the pair asks for its lock.
-    fn half_complete(&mut self, slot: u32, context: &ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
-        command.phase = Phase::Waiting;
-        let Some(other) = other_half(&self.slots, slot) else { return };
-        if self.slots.get(other).is_none_or(|other| other.phase != Phase::Waiting) {
-            return;
-        }
-        for slot in [slot, other] {
-            if let Some(command) = self.slots.get_mut(slot)
-                && let Some(extent) = first_half(&command.task)
-            {
-                let owner = CommandRef { handle: self.handle, slot };
-                let lock = context.shared.fused_locks.lock_pair(extent.device, extent.bytes(), owner);
-                command.lock = Some(Box::new(lock));
-            }
         }
     }
 
@@ -454,7 +451,7 @@ impl Commands {
         let extent = transfer.extent;
         let operation = operation(transfer.kind, &extent, buffer.take().map(Into::into));
         self.finish(slot, Status::SUCCESS, link, context);
-        self.send_to_device(second, extent.device, operation, link, context);
+        self.send(second, extent.device, operation, link, context);
     }
 
     /// Completes a half; if it has failed, the other one as well.
@@ -469,7 +466,7 @@ impl Commands {
     // ---- Copy
 
     /// Continues copies, as far as the share of the turn reaches.
-    fn continue_copies(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
+    pub(super) fn continue_copies(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         for _ in 0..self.copies.len().min(PIECES_MAX) {
             if !link.has_share() {
                 return;
@@ -479,7 +476,7 @@ impl Commands {
             match copies::read_piece(command) {
                 Some((device, operation, length)) => {
                     link.charge(2 * length);
-                    self.send_to_device(slot, device, Some(operation), link, context);
+                    self.send(slot, device, Some(operation), link, context);
                 }
                 None => self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context),
             }
@@ -508,7 +505,7 @@ impl Commands {
     fn write_piece(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let Some(command) = self.slots.get_mut(slot) else { return };
         match copies::write_piece(command) {
-            Some((device, operation)) => self.send_to_device(slot, device, Some(operation), link, context),
+            Some((device, operation)) => self.send(slot, device, Some(operation), link, context),
             None => self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context),
         }
     }
@@ -518,10 +515,14 @@ impl Commands {
         let Some(command) = self.slots.get_mut(slot) else { return };
         let latency_us = context.now_us.saturating_sub(command.started_us);
         let read = copies::copy_of(command).map(|copy| copy.read_bytes()).unwrap_or_default();
-        for (nsid, bytes) in read {
-            let place = self.counters.place(nsid, &self.queue, context.shared);
-            self.counters.at(place).count(Kind::Read, bytes, false, latency_us);
-        }
+        self.counters.count_read(read.into_iter(), latency_us, &self.queue, context.shared);
         self.finish(slot, Status::SUCCESS, link, context);
     }
+}
+
+/// Nothing is to be done with an I/O command that was sent: its queue has decided before, and a
+/// connection that has ended sends nothing.
+#[inline(always)]
+fn assert_continues(outcome: CommandOutcome) {
+    debug_assert!(matches!(outcome, CommandOutcome::Continues), "{outcome:?} of an I/O command that was sent");
 }

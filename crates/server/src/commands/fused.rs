@@ -17,10 +17,10 @@
 
 use std::sync::Arc;
 
-use ebof_fabrics::{Extent, FusedHalf, IoTask, Task};
+use ebof_fabrics::{Extent, FusedHalf, Handle, IoTask, Task};
 use ebof_nvme::Cid;
 
-use crate::commands::command::Command;
+use crate::commands::command::{Command, Phase};
 use crate::commands::slots::Slots;
 use crate::shared::mailbox::CommandRef;
 use crate::shared::range_lock::{FusedLocks, RangeLock};
@@ -75,6 +75,24 @@ pub(crate) fn first_half(task: &Task) -> Option<Extent> {
     transfer.is_first_half().then_some(transfer.extent)
 }
 
+/// A half of a pair has its data. When the other one has, too, the pair asks for its lock.
+pub(crate) fn lock_if_complete(commands: &mut Slots<Command>, slot: u32, handle: Handle, locks: &Arc<FusedLocks>) {
+    let Some(command) = commands.get_mut(slot) else { return };
+    command.phase = Phase::Waiting;
+    let Some(other) = other_half(commands, slot) else { return };
+    if commands.get(other).is_none_or(|other| other.phase != Phase::Waiting) {
+        return;
+    }
+    for slot in [slot, other] {
+        if let Some(command) = commands.get_mut(slot)
+            && let Some(extent) = first_half(&command.task)
+        {
+            let lock = locks.lock_pair(extent.device, extent.bytes(), CommandRef { handle, slot });
+            command.lock = Some(Box::new(lock));
+        }
+    }
+}
+
 /// The identifier of the other half of a pair, as far as that has come.
 fn partner(command: &Command) -> Option<Cid> {
     match command.fused()? {
@@ -85,7 +103,7 @@ fn partner(command: &Command) -> Option<Cid> {
 
 #[cfg(test)]
 mod tests {
-    use ebof_fabrics::{DeviceId, Handle, Transfer, TransferKind};
+    use ebof_fabrics::{DeviceId, Transfer, TransferKind};
     use ebof_nvme::Nsid;
 
     use super::*;

@@ -1,13 +1,18 @@
-//! Who waits until commands of a connection cannot reach the medium any more.
+//! What others want of the commands of a connection, and who waits until they cannot reach the
+//! medium any more.
 
-use ebof_fabrics::TransferKind;
-use ebof_nvme::Nsid;
+use ebof_fabrics::{IoTask, Task, TransferKind};
+use ebof_nvme::{Cid, Nsid, Status};
 
 use crate::commands::command::{Command, Phase};
+use crate::commands::execution::Execution;
+use crate::commands::fused::{is_pair_under_way, slot_of};
 use crate::commands::slots::Slots;
 use crate::drives::drain::DrainToken;
+use crate::link::Link;
 use crate::shared::Shared;
-use crate::shared::mailbox::{CommandRef, Message};
+use crate::shared::mailbox::{CommandRef, CommandReply, Message};
+use crate::shared::reactor_context::ReactorContext;
 
 /// Those who wait for commands of one connection, or for its end.
 #[derive(Debug, Default)]
@@ -36,21 +41,64 @@ impl Waiters {
         self.resets.push(reply);
     }
 
-    /// `reply` hears when commands to `nsid`, or to any for [`Nsid::ALL`], cannot change the
-    /// medium.
-    pub(crate) fn await_preempted(&mut self, nsid: Nsid, reply: CommandRef) {
+    /// Another host has preempted this one and wants its commands to `nsid`, or to any for
+    /// [`Nsid::ALL`], ended; `reply` hears when they cannot change the medium.
+    pub(crate) fn preempt(
+        &mut self,
+        nsid: Nsid,
+        reply: CommandRef,
+        execution: &mut Execution,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        for (slot, phase) in commands_of(&execution.slots, nsid) {
+            if phase != Phase::Elsewhere {
+                execution.stop(slot, Status::PREEMPT_ABORT, link, context);
+            }
+        }
         self.list.push(Waiter::Preempt(nsid, reply));
     }
 
-    /// The token is dropped when no command to `nsid`, or to any for [`Nsid::ALL`], can reach the
-    /// medium.
-    pub(crate) fn await_drained(&mut self, nsid: Nsid, token: DrainToken) {
+    /// The host has lost a namespace, or all for [`Nsid::ALL`]. What is at a device ends as it may,
+    /// a Copy with the piece that is there; what has still to go there is refused. The token is
+    /// dropped when no such command can reach the medium.
+    pub(crate) fn drain(
+        &mut self,
+        nsid: Nsid,
+        token: DrainToken,
+        execution: &mut Execution,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let status = Status::INVALID_NAMESPACE.dnr();
+        for (slot, phase) in commands_of(&execution.slots, nsid) {
+            if phase.is_before_device() {
+                execution.stop(slot, status, link, context);
+            } else if let Some(command) = execution.slots.get_mut(slot)
+                && matches!(command.task, Task::Io(IoTask::Copy(_)))
+            {
+                command.failed = Some(status);
+            }
+        }
         self.list.push(Waiter::Drain(nsid, token));
     }
 
-    /// The Connect `reply` is told when none of these commands, by slot and time of arrival, is
-    /// left; with `on_drive` not before [`drive_reached`](Self::drive_reached).
-    pub(crate) fn await_changes(&mut self, reply: CommandRef, commands: Vec<(u32, u64)>, on_drive: bool) {
+    /// A host connects an I/O queue, and this one is of another association of it: what is at a
+    /// device now may not land behind what comes by the new one, and the drive's thread may not
+    /// begin then what it was asked before. Commands that still wait for data do not count: their
+    /// data may never come. The Connect `reply` is told when none of the others is left, and the
+    /// drive has begun what it was asked (see [`drive_reached`](Self::drive_reached)).
+    pub(crate) fn await_changes(&mut self, reply: CommandRef, execution: &Execution, context: &ReactorContext<'_>) {
+        let slots = &execution.slots;
+        let under_way = |slot: u32, command: &Command| match command.phase {
+            Phase::Held | Phase::AtDevice | Phase::Elsewhere => true,
+            Phase::Waiting => command.fused().is_none() || is_pair_under_way(slots, slot),
+            Phase::AwaitingBuffer | Phase::Receiving => false,
+        };
+        let may_change = |command: &Command| command.task.io().is_some_and(IoTask::may_change);
+        let changes = slots.iter().filter(|&(slot, command)| may_change(command) && under_way(slot, command));
+        let commands = changes.map(|(slot, command)| (slot, command.started_us)).collect();
+        let on_drive = execution.drive.await_reached(reply, &execution.queue, context);
         self.list.push(Waiter::Connect { reply, commands, on_drive });
     }
 
@@ -89,7 +137,7 @@ impl Waiters {
             waiter.notify(shared);
         }
         for &reply in &self.resets {
-            shared.post(reply.handle, Message::Closed { reply });
+            shared.post(reply.handle, Message::Reply { to: reply, reply: CommandReply::Closed });
         }
     }
 }
@@ -120,8 +168,46 @@ impl Waiter {
     fn notify(&self, shared: &Shared) {
         match *self {
             Self::Drain(..) => {}
-            Self::Preempt(_, reply) => shared.post(reply.handle, Message::Preempted { reply }),
+            Self::Preempt(_, reply) => {
+                shared.post(reply.handle, Message::Reply { to: reply, reply: CommandReply::Preempted });
+            }
             Self::Connect { reply, .. } => shared.looked(reply.handle),
         }
+    }
+}
+
+fn commands_of(commands: &Slots<Command>, nsid: Nsid) -> Vec<(u32, Phase)> {
+    let concerned = commands.iter().filter(|(_, command)| command.concerns(nsid));
+    concerned.map(|(slot, command)| (slot, command.phase)).collect()
+}
+
+/// Aborts a command, if it is there and has not begun at a device. Returns whether it has not and
+/// will not be done.
+pub(crate) fn abort(execution: &mut Execution, cid: Cid, link: &mut Link, context: &mut ReactorContext<'_>) -> bool {
+    let slots = &execution.slots;
+    let found = slot_of(slots, cid).and_then(|slot| Some((slot, slots.get(slot)?)));
+    match found.map(|(slot, command)| (slot, command.phase, &command.task)) {
+        Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting | Phase::Held, _)) => {
+            execution.stop(slot, Status::ABORT_REQUESTED, link, context);
+            true
+        }
+        // There may be pieces that are not at the device yet.
+        Some((slot, Phase::AtDevice, Task::Io(IoTask::Copy(_)))) => {
+            execution.stop(slot, Status::ABORT_REQUESTED, link, context);
+            false
+        }
+        Some((slot, Phase::AtDevice, _)) => {
+            context.io.cancel(context.tag(execution.handle, slot));
+            false
+        }
+        Some((slot, Phase::Elsewhere, _)) => {
+            // What the drive's thread has not begun is not done.
+            let is_withdrawn = execution.drive.withdraw(slot);
+            if is_withdrawn {
+                execution.finish(slot, Status::ABORT_REQUESTED, link, context);
+            }
+            is_withdrawn
+        }
+        None => false,
     }
 }

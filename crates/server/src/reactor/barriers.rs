@@ -17,7 +17,7 @@ impl Barriers {
     /// Answers the barriers behind which nothing is left.
     pub(super) fn answer(&mut self, connections: &ConnectionTable, shared: &Shared) {
         self.0.retain(|barrier| {
-            let mut commands = connections.iter().flat_map(|connection| connection.commands.slots.iter());
+            let mut commands = connections.iter().flat_map(|connection| connection.commands.execution.slots.iter());
             let is_left = commands.any(|(_, command)| {
                 // What only a drive's thread changes is elsewhere meanwhile.
                 matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)

@@ -153,7 +153,7 @@ impl Connection {
                     link.after_command();
                 }
                 Ok(Some(Event::Refused { sqe, status })) => {
-                    let step = commands.queue.refuse(&sqe, status, context.now_ms);
+                    let step = commands.execution.queue.refuse(&sqe, status, context.now_ms);
                     commands.advance(step, Origin::without_data(sqe.cid(), sqe.nsid()), link, context);
                 }
                 Ok(Some(Event::Fetched { slot, buffer, is_intact })) => {
@@ -184,7 +184,7 @@ impl Connection {
     pub(crate) fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
         self.commands.send_events(&mut self.link);
         let flushed = self.with_link(context, Link::flush);
-        self.commands.counters.time_untimed(context);
+        self.commands.execution.counters.time_untimed(context);
         flushed
     }
 
@@ -230,7 +230,7 @@ impl Connection {
     ) -> R {
         let before = context.pool.outstanding_bytes();
         let result = work(&mut self.link, context);
-        self.commands.buffers.note_given(before - context.pool.outstanding_bytes());
+        self.commands.execution.buffers.note_given(before - context.pool.outstanding_bytes());
         result
     }
 
@@ -264,18 +264,18 @@ impl Connection {
 
     /// Whether the host has announced something that it has not sent.
     fn is_owed_data(&self) -> bool {
-        self.link.awaits_data() || self.commands.queue.awaits_second()
+        self.link.awaits_data() || self.commands.execution.queue.awaits_second()
     }
 
     /// Whether everything accepted has been answered and sent; outstanding Asynchronous Event
     /// Requests do not count.
     pub(crate) fn is_drained(&self) -> bool {
-        self.commands.slots.len() == 0 && self.link.unsent_bytes() == 0
+        self.commands.execution.slots.len() == 0 && self.link.unsent_bytes() == 0
     }
 
     /// Whether no command is under way; outstanding Asynchronous Event Requests do not count.
     pub(crate) fn is_idle(&self) -> bool {
-        self.commands.slots.len() == 0 && self.link.unparsed() == 0
+        self.commands.execution.slots.len() == 0 && self.link.unparsed() == 0
     }
 
     /// Whether something goes on without anything else happening first, as soon as there is room or
@@ -290,7 +290,7 @@ impl Connection {
     /// # Errors
     /// It has ended.
     pub(super) fn look(&mut self, reply: CommandRef, context: &mut ReactorContext<'_>) -> Result<(), End> {
-        self.commands.await_changes(reply, context);
+        self.commands.waiters.await_changes(reply, &self.commands.execution, context);
         if self.link.state == State::Gone {
             return Ok(());
         }
@@ -333,9 +333,9 @@ impl Connection {
     /// Books its end: its counters, the log, and the connection log when it never became a queue.
     pub(crate) fn book_end(&self, end: &End, shared: &Shared) {
         let Self { link, commands, .. } = self;
-        shared.retire(self.handle, commands.counters.series());
-        let host = commands.queue.host().map_or("-", Nqn::as_str);
-        let queue = commands.queue.id().map(|id| id.0);
+        shared.retire(self.handle, commands.execution.counters.series());
+        let host = commands.execution.queue.host().map_or("-", Nqn::as_str);
+        let queue = commands.execution.queue.id().map(|id| id.0);
         let unconnected = matches!(link.state, State::Handshake { .. });
         let peer = link.peer().address;
         if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
@@ -343,11 +343,13 @@ impl Connection {
             return;
         }
         if let Some(trouble) = trouble_of(end) {
-            let label = commands.counters.host_label();
+            let label = commands.execution.counters.host_label();
             shared.trouble(if label.is_empty() { OTHERS } else { label }, trouble);
         }
         let wanted = is_wanted(end);
-        if let Some(association) = commands.queue.association().filter(|_| commands.queue.is_admin()) {
+        if let Some(association) =
+            commands.execution.queue.association().filter(|_| commands.execution.queue.is_admin())
+        {
             shared.report_ended(association, link.peer(), end, wanted);
         }
         let kind = match wanted {
@@ -364,7 +366,7 @@ impl Connection {
 
     /// What waits for room: changes when some of it went on.
     pub(crate) fn backlog(&self) -> (usize, usize) {
-        (self.link.unparsed(), self.commands.buffers.waiting())
+        (self.link.unparsed(), self.commands.execution.buffers.waiting())
     }
 
     /// Whether the function that it is a queue of has to be looked at: its Admin Queue has done
@@ -372,7 +374,10 @@ impl Connection {
     #[inline]
     pub(crate) fn concerns_function(&self, state_before: State) -> bool {
         self.link.rings().is_some_and(|rings| {
-            self.commands.queue.is_admin() || self.link.state != state_before || self.is_finished() || rings.has_news()
+            self.commands.execution.queue.is_admin()
+                || self.link.state != state_before
+                || self.is_finished()
+                || rings.has_news()
         })
     }
 
@@ -400,7 +405,7 @@ impl Connection {
     /// Forgets every command that is not at a device.
     fn release(&mut self, context: &mut ReactorContext<'_>) {
         self.is_unread = false;
-        self.link.drop_input(|buffer| self.commands.buffers.give(buffer, context));
+        self.link.drop_input(|buffer| self.commands.execution.buffers.give(buffer, context));
         self.commands.release(context);
     }
 

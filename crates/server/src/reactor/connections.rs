@@ -32,7 +32,7 @@ use crate::ports::port::PortState;
 use crate::shared::Shared;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
-use crate::shared::mailbox::{Incoming, Mailbox};
+use crate::shared::mailbox::{CommandReply, Incoming, Mailbox};
 use crate::shared::reactor_context::ReactorContext;
 use crate::shared::share::{HostBuffers, Waiting};
 use crate::shared::shares::LocalShares;
@@ -449,7 +449,7 @@ impl Connections {
             let Some((ticket, reply)) = self.local_shares.next_admitted() else { break };
             worked = true;
             self.tell(reply.handle, now_us, |commands, link, context| {
-                commands.on_admitted(reply.slot, ticket, link, context);
+                commands.on_reply(reply.slot, CommandReply::Admitted(ticket), link, context);
             });
         }
         worked

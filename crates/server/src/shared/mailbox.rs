@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ebof_drive::Refusal;
 use ebof_fabrics::{DeviceId, Handle, Notice, RingTask};
 use ebof_loopback::TargetEnd;
-use ebof_nvme::{Cid, Nsid};
+use ebof_nvme::{Cid, Nsid, Status};
 use ebof_shares::Ticket;
 use ebof_sockets::Stream;
 use rustix::event::{EventfdFlags, eventfd};
@@ -37,15 +37,11 @@ pub(crate) enum Message {
     Devices(Arc<DeviceTable>),
     /// Abort `cid` of the queue `handle`; the answer goes to `reply`.
     Abort { handle: Handle, cid: Cid, reply: CommandRef },
-    /// The answer to an earlier `Abort`.
-    AbortAnswer { reply: CommandRef, aborted: bool },
-    /// The drive's answer to a request.
-    Answer { reply: CommandRef, answer: Result<DriveReply, Refusal> },
+    /// A command has what it waited for.
+    Reply { to: CommandRef, reply: CommandReply },
     /// End the commands of the queue `handle` to a namespace; `reply` is notified when nothing of
     /// them is left at a device.
     Preempt { handle: Handle, nsid: Nsid, reply: CommandRef },
-    /// The answer to an earlier `Preempt`.
-    Preempted { reply: CommandRef },
     /// End the commands of the queue `handle` to a namespace that its host has lost, all for
     /// [`Nsid::ALL`]; the token is dropped when nothing of them is left at a device.
     Drain { handle: Handle, nsid: Nsid, token: DrainToken },
@@ -54,8 +50,6 @@ pub(crate) enum Message {
     /// Cancel what the connection `handle` has at devices of a namespace, or of all for
     /// [`Nsid::ALL`].
     Cancel { handle: Handle, nsid: Nsid },
-    /// The answer to an earlier `Close`.
-    Closed { reply: CommandRef },
     /// The drive's thread has nothing left of the connection `handle`, which has ended.
     DriveDone { handle: Handle },
     /// The drive's thread has begun what the connection `handle` had asked of it when the Connect
@@ -67,13 +61,9 @@ pub(crate) enum Message {
     Look { handle: Handle, reply: CommandRef },
     /// A fused pair asks when no older change of its bytes is left at a device.
     Barrier(Barrier),
-    /// The command with this number on the wait list has the lock.
-    LockGranted { reply: CommandRef, number: u64 },
     /// A queue in the memory of a host that is attached directly needs a connection; `reply` is the
     /// command of its Admin Queue that waits.
     CreateQueue { reply: CommandRef, task: RingTask },
-    /// The command that waits for its share of the drive with this ticket may go.
-    Admitted { reply: CommandRef, ticket: Ticket },
     /// Something waits for a limit of a drive's function, and no reactor may know until when.
     ShareDue(Arc<DriveShares>),
     /// A port was removed: its connections end.
@@ -89,6 +79,24 @@ pub(crate) enum Message {
     /// Another one: does nothing until the sender is gone.
     #[cfg(test)]
     Hang(std::sync::mpsc::Receiver<()>),
+}
+
+/// What a command has waited for.
+pub(crate) enum CommandReply {
+    /// The queue that was asked by `Abort` has aborted the command, or not.
+    Aborted(bool),
+    /// The drive has answered a request.
+    Drive(Result<DriveReply, Refusal>),
+    /// Nothing of the commands that were to end by `Preempt` is left at a device.
+    Preempted,
+    /// Nothing of the connection that was to end by `Close` is left at a device.
+    Closed,
+    /// The lock with this number on the wait list is its own.
+    LockGranted(u64),
+    /// The queue in the host's memory that it creates is there, or not.
+    Created(Status),
+    /// It may go to its drive, with this ticket.
+    Admitted(Ticket),
 }
 
 /// A connection that was admitted.

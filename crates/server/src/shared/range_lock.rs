@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ebof_fabrics::DeviceId;
 
 use crate::shared::handle::reactor_of;
-use crate::shared::mailbox::{Barrier, CommandRef, Mailbox, Message};
+use crate::shared::mailbox::{Barrier, CommandRef, CommandReply, Mailbox, Message};
 
 /// The locks of a target for fused pairs, and their waiters.
 pub(crate) struct FusedLocks {
@@ -63,8 +63,8 @@ impl FusedLocks {
         self.wait_lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a pair on the wait list. Its first half is sent [`Message::LockGranted`] when it may
-    /// read.
+    /// Puts a pair on the wait list. Its first half is sent [`CommandReply::LockGranted`] when it
+    /// may read.
     pub(crate) fn lock_pair(self: &Arc<Self>, device: DeviceId, range: Range<u64>, owner: CommandRef) -> RangeLock {
         let mut lists = self.lists();
         self.count.fetch_add(1, Relaxed);
@@ -75,7 +75,7 @@ impl FusedLocks {
 
     /// The lock that a change of `device` needs before it is made; `None` if it may be made at
     /// once. `changes` says whether it is about bytes of a range. Its command is sent
-    /// [`Message::LockGranted`] when it may go on.
+    /// [`CommandReply::LockGranted`] when it may go on.
     pub(crate) fn lock_change(
         self: &Arc<Self>,
         device: DeviceId,
@@ -103,7 +103,7 @@ impl FusedLocks {
         if *awaited == 0 {
             let reply = *owner;
             let number = *number;
-            self.post(reply, Message::LockGranted { reply, number });
+            self.post(reply, Message::Reply { to: reply, reply: CommandReply::LockGranted(number) });
         }
     }
 
@@ -115,7 +115,7 @@ impl FusedLocks {
         // barrier.
         while let Some(&Waiter { number, owner: reply, kind: Kind::Change }) = list.front() {
             list.pop_front();
-            self.post(reply, Message::LockGranted { reply, number });
+            self.post(reply, Message::Reply { to: reply, reply: CommandReply::LockGranted(number) });
         }
         match list.front_mut() {
             None => {
@@ -162,7 +162,7 @@ impl WaitLists {
 }
 
 impl RangeLock {
-    /// Its number, as in [`Message::LockGranted`].
+    /// Its number, as in [`CommandReply::LockGranted`].
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

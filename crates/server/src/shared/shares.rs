@@ -21,7 +21,7 @@ use ebof_shares::{Depth, Figures, Flow, Kind, Request, Scheduler, Share, Verdict
 
 use crate::observe::uptime::Uptime;
 use crate::shared::handle::reactor_of;
-use crate::shared::mailbox::{CommandRef, Mailbox, Message};
+use crate::shared::mailbox::{CommandRef, CommandReply, Mailbox, Message};
 
 pub(crate) use held::{Held, HeldCommands};
 pub(crate) use local::LocalShares;
@@ -278,7 +278,7 @@ impl DriveShares {
     /// Tells the thread of a command that it may go.
     fn post(&self, ticket: TicketId, reply: CommandRef) {
         if let Some(reactor) = self.reactors.get(reactor_of(reply.handle)) {
-            reactor.post(Message::Admitted { reply, ticket });
+            reactor.post(Message::Reply { to: reply, reply: CommandReply::Admitted(ticket) });
         }
     }
 }

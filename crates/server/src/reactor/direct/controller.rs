@@ -22,7 +22,7 @@ use crate::ports::port::PortState;
 use crate::reactor::admission;
 use crate::reactor::connection::Connection;
 use crate::reactor::connections::Connections;
-use crate::shared::mailbox::CommandRef;
+use crate::shared::mailbox::{CommandRef, CommandReply};
 
 /// How long after it was refused a queue is asked for again, while the host's earlier ones drain,
 /// milliseconds.
@@ -110,7 +110,7 @@ impl DirectController {
         if self.is_resetting {
             return Some(Csts(Csts::READY));
         }
-        connections.table.get(self.admin?)?.commands.queue.csts()
+        connections.table.get(self.admin?)?.commands.execution.queue.csts()
     }
 
     // ---- registers
@@ -198,7 +198,7 @@ impl DirectController {
                 self.admin = Some(handle);
                 self.driver.learn(given);
                 write_cc(handle, cc, connections, now_us);
-                let queue = connections.table.get(handle).map(|connection| &connection.commands.queue);
+                let queue = connections.table.get(handle).map(|connection| &connection.commands.execution.queue);
                 let association = queue.and_then(|queue| queue.association());
                 self.association = association.map(|association| (subsystem, association.cntlid));
                 let mut function = lock(&self.function);
@@ -218,7 +218,7 @@ impl DirectController {
     /// Whether the Admin Queue has not come to the end of the last write of CC.
     fn is_writing_cc(&self, connections: &Connections) -> bool {
         let admin = self.admin.and_then(|admin| connections.table.get(admin));
-        admin.is_some_and(|connection| connection.commands.queue.is_outstanding(REGISTER_WRITE))
+        admin.is_some_and(|connection| connection.commands.execution.queue.is_outstanding(REGISTER_WRITE))
     }
 
     /// CC.EN was cleared.
@@ -417,7 +417,7 @@ impl DirectController {
             }
         };
         connections.tell(reply.handle, now_us, |commands, link, context| {
-            commands.on_created(reply.slot, status, link, context);
+            commands.on_reply(reply.slot, CommandReply::Created(status), link, context);
         });
     }
 

@@ -240,7 +240,7 @@ fn a_connection_whose_commands_wait_is_not_read() {
     drive.run(1000);
     let index = drive.hosts[0].as_ref().unwrap().index();
     let commands = &drive.rig.reactor.connection_at(index).unwrap().commands;
-    assert!(commands.slots.len() < 100, "{} of 120", commands.slots.len());
+    assert!(commands.execution.slots.len() < 100, "{} of 120", commands.execution.slots.len());
     assert!(drive.hosts[0].as_ref().unwrap().outstanding == 120);
     drive.end();
 }
@@ -258,7 +258,8 @@ fn a_command_that_waits_can_be_aborted() {
     }
     let index = drive.hosts[1].as_ref().unwrap().index();
     let commands = &drive.rig.reactor.connection_at(index).unwrap().commands;
-    let held = commands.slots.iter().find(|(_, command)| command.phase == crate::commands::command::Phase::Held);
+    let held =
+        commands.execution.slots.iter().find(|(_, command)| command.phase == crate::commands::command::Phase::Held);
     let cid: Cid = held.unwrap().1.cid;
     // Abort: SQID and CID.
     let mut abort = Sqe::new(opcode::admin::ABORT);

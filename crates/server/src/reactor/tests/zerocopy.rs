@@ -67,7 +67,7 @@ fn a_host_that_acknowledges_nothing_is_ended_and_its_buffers_come_back() {
     let connection = rig.reactor.connections.table.at_mut(u32::try_from(index).unwrap()).unwrap();
     assert!(connection.link.tcp().holds_only_sent(), "all is in the socket");
     assert_eq!(
-        (rig.reactor.connections.pool.outstanding_bytes(), connection.commands.buffers.used_bytes()),
+        (rig.reactor.connections.pool.outstanding_bytes(), connection.commands.execution.buffers.used_bytes()),
         (buffers, buffers),
         "and charged"
     );

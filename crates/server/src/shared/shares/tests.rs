@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::shared::handle::handle;
+use crate::shared::mailbox::CommandReply;
 
 const REACTORS: usize = 3;
 const FUNCTIONS: u16 = 3;
@@ -131,7 +132,7 @@ impl World {
         self.mailboxes[reactor].take(&mut messages);
         for message in messages {
             match message {
-                Message::Admitted { reply, ticket } => self.admitted(ticket, reply),
+                Message::Reply { to, reply: CommandReply::Admitted(ticket) } => self.admitted(ticket, to),
                 Message::ShareDue(drive) => self.locals[reactor].look_when_due(&drive),
                 _ => panic!("no other messages"),
             }
