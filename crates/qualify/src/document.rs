@@ -79,7 +79,7 @@ pub struct Document {
     pub quick: Option<u32>,
     /// The command line.
     pub command: Vec<String>,
-    /// The program and its version, as in "ebof 0.1.0".
+    /// The program and its version, as in "ebof 0.2.0".
     pub program: String,
     /// When it was started, in milliseconds since 1970.
     pub started_unix_ms: u64,

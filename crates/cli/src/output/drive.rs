@@ -229,7 +229,7 @@ mod tests {
         "allocated_bytes": 1048576, "extent_bytes": 262144, "is_read_only": false, "formats": [{"index": 0,
         "block_size_bytes": 512, "metadata_bytes": 0}, {"index": 3, "block_size_bytes": 4096,
         "metadata_bytes": 8}], "firmware": {"running": "9.1", "active_slot": 2, "next_slot": 3,
-        "slots": [{"slot": 1, "revision": "0.1.0", "is_read_only": false}, {"slot": 2, "revision": "9.1",
+        "slots": [{"slot": 1, "revision": "0.2.0", "is_read_only": false}, {"slot": 2, "revision": "9.1",
         "is_read_only": false}, {"slot": 3, "revision": "9.2", "is_read_only": false}, {"slot": 4,
         "revision": null, "is_read_only": false}]}, "health": {"critical_warning": 4,
         "temperature_kelvin": 310, "available_spare_percent": 100, "available_spare_threshold_percent": 10,

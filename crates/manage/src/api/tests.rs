@@ -37,7 +37,7 @@ fn namespace() -> NamespaceStatus {
 fn status() -> Status {
     Status {
         schema: STATUS_SCHEMA,
-        version: "0.1.0".into(),
+        version: "0.2.0".into(),
         uptime_s: 3600,
         generation: 3,
         connections: 3,

@@ -91,7 +91,7 @@ pub(super) fn inventory() -> Inventory {
         vec![function("d3/vf1", Some("fabric0")), function("d3/vf2", None), function("d3/vf3", Some("direct1"))];
     Inventory {
         inventory_schema: INVENTORY_SCHEMA,
-        version: "0.1.0".into(),
+        version: "0.2.0".into(),
         pid: 4711,
         uptime_s: 3600,
         drives: vec![drive("d3", functions), drive("d4", Vec::new())],

@@ -68,7 +68,7 @@ impl Draft {
             trouble: None,
             quick: None,
             command: ["ebof", "qualify", procedure.name(), device, "-o", "report/"].map(str::to_owned).to_vec(),
-            program: "ebof 0.1.0".into(),
+            program: "ebof 0.2.0".into(),
             started_unix_ms: START_MS,
             ended_unix_ms: START_MS + 5_400_000,
             resumed: 0,

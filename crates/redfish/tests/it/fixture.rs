@@ -256,7 +256,7 @@ impl Target for Fake {
         });
         Status {
             schema: STATUS_SCHEMA,
-            version: "0.1.0".into(),
+            version: "0.2.0".into(),
             uptime_s: 60,
             generation: 1,
             connections: 2,
