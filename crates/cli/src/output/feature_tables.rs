@@ -168,8 +168,8 @@ const EVENTS: &[Row<U32>] = &[
     bit("Pull Model DDC Request Log Page Change Notification", 28).only_json(),
     event("Zone Descriptor Changed Notices", AsyncEventConfig::ZONE_DESCRIPTOR),
     event("Allocated Namespace Attribute Notices", AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE).only_text(),
-    bit("Reachability Group", 18).only_json(),
-    bit("Reachability Association", 17).only_json(),
+    event("Reachability Group", AsyncEventConfig::REACHABILITY_GROUP).only_json(),
+    event("Reachability Association", AsyncEventConfig::REACHABILITY_ASSOCIATION).only_json(),
     event("Temperature Threshold Hysteresis Recovery", AsyncEventConfig::TEMPERATURE_HYSTERESIS).only_text(),
     event("Normal NVM Subsystem Shutdown", AsyncEventConfig::NORMAL_SHUTDOWN),
     event("Endurance Group Event Aggregate Log Change", AsyncEventConfig::ENDURANCE_GROUP)

@@ -276,6 +276,27 @@ fn features() {
     assert_view!("set-feature", set);
 }
 
+// NVMe Base, Asynchronous Event Configuration and Identify Controller, OAES: the feature has two
+// bits for reachability, OAES announces both by one, and its bit 18 is reserved.
+#[test]
+fn the_events_of_reachability_have_their_bits() {
+    for (value, group, association) in [(1 << 18, "Send", "Do not send"), (1 << 17, "Do not send", "Send")] {
+        let data = Vec::new();
+        let view = FeatureView { fid: Fid::ASYNC_EVENT_CONFIG, select: Select::Current, value, data };
+        let json = view.json(false).to_text().unwrap();
+        for (name, what) in [("Group", group), ("Association", association)] {
+            assert!(
+                json.to_lowercase().contains(&format!("reachability {name}\": \"{what} ").to_lowercase()),
+                "{json}"
+            );
+        }
+    }
+    let data = Box::new(IdentifyController { oaes: (3 << 17).into(), ..IdentifyController::default() });
+    let text = controller_view(data, false).text(true);
+    assert!(text.contains("[17:17] : 0x1\tReachability Groups Change Notices Supported\n"), "{text}");
+    assert!(!text.contains("Reachability Association"), "{text}");
+}
+
 #[test]
 fn discovery() {
     let log = bytes!("discovery_log.hex");

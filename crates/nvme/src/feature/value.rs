@@ -276,10 +276,11 @@ impl AsyncEventConfig {
     pub const NORMAL_SHUTDOWN: Self = Self(oaes::NORMAL_SHUTDOWN);
     /// Temperature threshold hysteresis recovery.
     pub const TEMPERATURE_HYSTERESIS: Self = Self(oaes::TEMPERATURE_HYSTERESIS);
+    /// Reachability association change; announced together with that of groups.
+    // NVMe Base, Asynchronous Event Configuration: RASSN is bit 17, RGRP0 bit 18.
+    pub const REACHABILITY_ASSOCIATION: Self = Self(oaes::REACHABILITY);
     /// Reachability group change.
-    pub const REACHABILITY_GROUP: Self = Self(oaes::REACHABILITY_GROUP);
-    /// Reachability association change.
-    pub const REACHABILITY_ASSOCIATION: Self = Self(oaes::REACHABILITY_ASSOCIATION);
+    pub const REACHABILITY_GROUP: Self = Self(1 << 18);
     /// Allocated namespace attribute changed.
     pub const ALLOCATED_NAMESPACE_ATTRIBUTE: Self = Self(oaes::ALLOCATED_NAMESPACE_ATTRIBUTE);
     /// Zone descriptor changed.

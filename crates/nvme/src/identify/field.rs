@@ -14,7 +14,7 @@ pub mod cmic {
 }
 
 /// OAES, Optional Asynchronous Events Supported; the bits of Asynchronous Event Configuration are
-/// the same.
+/// the same, except that it has two for reachability.
 pub mod oaes {
     /// Namespace attribute changed.
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
@@ -32,10 +32,8 @@ pub mod oaes {
     pub const NORMAL_SHUTDOWN: u32 = 1 << 15;
     /// Temperature threshold hysteresis recovery.
     pub const TEMPERATURE_HYSTERESIS: u32 = 1 << 16;
-    /// Reachability group change.
-    pub const REACHABILITY_GROUP: u32 = 1 << 17;
-    /// Reachability association change.
-    pub const REACHABILITY_ASSOCIATION: u32 = 1 << 18;
+    /// Change of reachability groups, and of reachability associations.
+    pub const REACHABILITY: u32 = 1 << 17;
     /// Allocated namespace attribute changed.
     pub const ALLOCATED_NAMESPACE_ATTRIBUTE: u32 = 1 << 19;
     /// Zone descriptor changed.
