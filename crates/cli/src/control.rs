@@ -33,7 +33,7 @@ use reach::Place;
 pub(crate) use reach::Reach;
 use server::Connection;
 
-/// The name of the default control socket in the state directory.
+/// The name of the default control socket in the runtime directory.
 pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// The control socket of the target that is the machine's service, which has a user of its own.
@@ -52,7 +52,7 @@ const WAIT: Duration = Duration::from_secs(10);
 /// other changes before it.
 const CHANGE: Duration = Duration::from_secs(40);
 
-/// The control socket in the state directory, or that of the service if there is only that.
+/// The control socket in the runtime directory, or that of the service if there is only that.
 pub(crate) fn default_path(states: &StateDir, service: &Path) -> Result<PathBuf, ebof_attach::Error> {
     let own = states.path().join(CONTROL_SOCKET);
     // Whoever may not look gets told why when connecting.

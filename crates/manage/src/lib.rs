@@ -32,4 +32,5 @@ pub use drive::Drive;
 pub use ebof_grammar::units;
 pub use listen::Listen;
 pub use load::{Format, Loaded, load};
+pub use nearest::is_near;
 pub use plan::{Change, Plan};

@@ -1,6 +1,6 @@
 //! Suggestions for misspelt names.
 
-/// The known name that `name` most probably stands for: at most a third of its characters differ.
+/// The known name that `name` most probably stands for.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     if name.len() > 64 {
         return None;
@@ -9,7 +9,18 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name = plain(name);
     let distances = known.iter().map(|known| (distance(&name, &plain(known)), *known));
     let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= (best.len() / 3).max(1)).then_some(best)
+    (distance <= distance_max(best)).then_some(best)
+}
+
+/// Whether `name` is `known` with a slip or two.
+#[must_use]
+pub fn is_near(name: &str, known: &str) -> bool {
+    nearest(name, &[known]).is_some()
+}
+
+/// At most a third of a name's characters differ.
+fn distance_max(known: &str) -> usize {
+    (known.len() / 3).max(1)
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours between two texts.
@@ -47,6 +58,7 @@ mod tests {
             assert_eq!(nearest(slip, &known), Some(key), "{slip}");
         }
         assert_eq!(nearest("colour", &known), None);
+        assert!(is_near("formta", "format") && !is_near("frobnicate", "format"));
         assert_eq!(nearest(&"x".repeat(1000), &known), None);
     }
 

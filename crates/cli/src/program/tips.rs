@@ -8,20 +8,45 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Verbs that are suggested at most.
 const SIMILAR_MAX: usize = 3;
 
-/// Adds a tip, or mends the order of those that there are.
+/// Adds a tip, or leaves of those that there are the ones that help.
 pub(super) fn add(error: &mut clap::Error, args: &[OsString]) {
     match error.kind() {
         ErrorKind::InvalidSubcommand => most_similar_first(error),
-        ErrorKind::UnknownArgument if args.iter().any(|word| word == "disconnect") => device_of_disconnect(error),
+        ErrorKind::UnknownArgument => {
+            only_a_similar_option(error);
+            if args.iter().any(|word| word == "disconnect") {
+                device_of_disconnect(error);
+            }
+        }
         _ => {}
     }
 }
 
-/// clap has the most similar verb at the end, behind many others.
+/// clap has the most similar verb at the end, behind many others, and takes words for similar that
+/// have only some letters in common.
 fn most_similar_first(error: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return };
     let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) else { return };
-    let best: Vec<String> = names.iter().rev().take(SIMILAR_MAX).cloned().collect();
-    error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
+    let similar = names.iter().rev().filter(|name| may_mean(word, name));
+    let best: Vec<String> = similar.take(SIMILAR_MAX).cloned().collect();
+    if best.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand);
+    } else {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
+    }
+}
+
+fn only_a_similar_option(error: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
+    let Some(ContextValue::String(option)) = error.get(ContextKind::SuggestedArg) else { return };
+    if !may_mean(word.trim_start_matches('-'), option.trim_start_matches('-')) {
+        error.remove(ContextKind::SuggestedArg);
+    }
+}
+
+/// Whether `known` may be what was meant: `word` is a part of it, or a slip.
+fn may_mean(word: &str, known: &str) -> bool {
+    known.contains(word) || word.contains(known) || ebof_manage::is_near(word, known)
 }
 
 fn device_of_disconnect(error: &mut clap::Error) {
@@ -58,6 +83,16 @@ mod tests {
             assert_eq!(first, meant, "{text}");
             assert!(tip.lines().next().unwrap().matches('\'').count() <= 2 * SIMILAR_MAX, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_not_similar_is_not_suggested() {
+        // Options that there are not are put together, so that no text names them.
+        for line in ["ebof frobnicate", "ebof list -frobnicate", "ebof connect -transformation"] {
+            let text = told(&line.replace(" -", " --"));
+            assert!(!text.contains("similar"), "{text}");
+        }
+        assert!(told(&["ebof list -", "-verbsoe"].concat()).contains("'--verbose'"));
     }
 
     #[test]
