@@ -132,7 +132,7 @@ mod tests {
             name: "a".into(),
             version: "1.0.0".into(),
             licence: licence.map(str::to_owned),
-            dependencies: vec![],
+            ..Package::default()
         };
         let allowed = ["MIT".to_owned()];
         assert!(refusal(&package(None), &allowed).is_some());

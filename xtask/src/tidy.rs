@@ -14,6 +14,7 @@ pub(crate) mod guarantees;
 mod lengths;
 mod logs;
 mod modules;
+mod published;
 mod rooms;
 mod rust;
 mod source;
@@ -59,6 +60,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     let packages = metadata::workspace(root)?;
     let mut violations = Vec::new();
     dependencies::check(&tree, &packages, &mut violations);
+    published::check(&tree, &packages, &mut violations);
     boundary::check(&tree, &mut violations);
     let graphs = modules::graphs(&tree);
     circles::check(&graphs, &mut violations);

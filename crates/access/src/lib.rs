@@ -27,3 +27,7 @@ pub use role::{NoSuchRole, Privilege, Role};
 pub use session::{SESSIONS_MAX, SESSIONS_PER_ACCOUNT_MAX, Session, SessionId, Token};
 pub use settings::{Settings, SettingsChange};
 pub use stored::Damaged;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,3 +32,7 @@ pub use control::stats;
 pub use error::{Error, Existing, time};
 pub use repair::{Repaired, repair};
 pub use request::{Attached, Device, Kind, Request};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

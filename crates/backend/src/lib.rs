@@ -76,3 +76,7 @@ pub use segments::{Segment, Segments};
 pub use signal::{prepare_signals, signal};
 pub use stats::IoStats;
 pub use vital::Vital;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

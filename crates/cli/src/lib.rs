@@ -36,3 +36,7 @@ pub use supervisor::Supervisor;
 pub use verb::{Group, Of, Outcome, Run, Takes, Verb};
 pub use verbs::completion::answer as complete;
 pub use verbs::config::load as load_configuration;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -51,3 +51,7 @@ pub use profile::Profile;
 pub use request::{Answer, DecisionInput, Origin, Refusal};
 pub use unfinished::Unfinished;
 pub use view::View;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

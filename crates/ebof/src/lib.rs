@@ -46,3 +46,7 @@ pub use ebof_nvme::uri::Uri;
 pub use ebof_nvme::{Nqn, Nsid, Sqe};
 pub use ebof_server::{Settings, StartError, Target, TextError};
 pub use {ebof_initiator as initiator, ebof_manage as manage, ebof_nvme as nvme, ebof_server as target};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -62,3 +62,7 @@ pub use task::{
     ByteRange, Copy, CopyChecks, CopyPlan, CopyRange, DriveTask, Extent, FusedHalf, IoTask, LbaStatusQuery,
     ProtectionChecks, Quiesce, QuiesceStep, RingTask, Task, Transfer, TransferKind,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -8,3 +8,7 @@
 
 pub mod backing;
 pub mod units;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -421,5 +421,9 @@ pub fn after_sleep() {
     late::after_sleep();
 }
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests;

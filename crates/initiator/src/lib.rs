@@ -89,3 +89,7 @@ pub use requeue::{Requeue, Requeued};
 pub use shared::bindings::Binding;
 pub use shared::event::Event;
 pub use shared::maps::{QueueClass, QueueMaps};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

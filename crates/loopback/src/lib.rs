@@ -67,3 +67,7 @@ pub struct CompletionMessage {
     /// The data that the command requested; empty if it failed or requested none.
     pub data: Vec<u8>,
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -34,3 +34,7 @@ pub use listen::Listen;
 pub use load::{Format, Loaded, load};
 pub use nearest::is_near;
 pub use plan::{Change, Plan};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

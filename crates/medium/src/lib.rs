@@ -120,3 +120,7 @@ pub fn medium_bytes(capacity_bytes: u64) -> Result<u64, OpenError> {
         Err(source) => Err(OpenError::Layout { device: "a drive".to_owned(), source }),
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -43,3 +43,7 @@ pub use nqn::Nqn;
 pub use sgl::Sgl;
 pub use status::Status;
 pub use uuid::{HostId, Uuid};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

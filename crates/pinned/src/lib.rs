@@ -243,5 +243,9 @@ sockopt_impl!(
     Info
 );
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests;

@@ -19,3 +19,7 @@ mod results;
 pub mod runner;
 pub mod steady;
 pub mod store;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -19,3 +19,7 @@ pub mod segments;
 
 pub use error::FatalError;
 pub use segments::{Remote, Segments};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

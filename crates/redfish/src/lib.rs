@@ -64,3 +64,7 @@ mod fixture;
 
 #[cfg(test)]
 extern crate self as ebof_redfish;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

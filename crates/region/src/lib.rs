@@ -25,3 +25,7 @@ pub use region::{Buffer, Region};
 pub use registration::Registration;
 pub use shared::{MapError, MappingAccess, SharedIoSlice, SharedMapping, SharedPiece, read_at, write_at};
 pub use table::{EntryTable, TableEntry};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

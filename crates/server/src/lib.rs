@@ -106,3 +106,7 @@ pub use life::stepped::SteppedTarget;
 pub use observe::stats::{Kind, KindTotals, Series, Totals};
 pub use report::function_load::FunctionLoad;
 pub use report::metrics::{Exposition, MetricsDetail};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,3 +26,7 @@ pub use depth::Depth;
 pub use flow::{Figures, Flow, Share};
 pub use requests::Ticket;
 pub use scheduler::{Scheduler, Verdict};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

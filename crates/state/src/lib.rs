@@ -39,3 +39,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// The most damaged files that are kept under one name.
 pub const SET_ASIDE_MAX: u32 = 99;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,3 +9,7 @@ mod summary;
 
 pub use stolen::{STEAL_PERCENT_MAX, Stolen};
 pub use summary::{Summary, jain, median};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -20,3 +20,7 @@ mod receive;
 
 pub use error::{FatalError, FatalStatus, Termination};
 pub use parameters::{Digest, Parameters, Trailer};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

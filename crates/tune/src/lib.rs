@@ -34,3 +34,7 @@ pub use report::{Report, Setting, State, Whose};
 pub use survey::{Goal, Interrupts, MTU_MAX, MTU_MIN, Options, SurveyError, survey};
 pub use system::System;
 pub use tunable::Tunable;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -61,3 +61,7 @@ pub const REQUEST_PRIVATE_DATA_MAX: usize = 56;
 pub const ACCEPT_PRIVATE_DATA_MAX: usize = 196;
 /// Most bytes of private data of a reject.
 pub const REJECT_PRIVATE_DATA_MAX: usize = 148;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

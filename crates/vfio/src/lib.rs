@@ -27,3 +27,7 @@ pub mod rings;
 pub use errno::Errno;
 pub use function::PciFunction;
 pub use memory::{Fault, Memory};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

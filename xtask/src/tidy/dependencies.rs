@@ -101,7 +101,7 @@ mod tests {
 
     fn package(name: &str, dependencies: &[&str]) -> Package {
         let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
-        Package { name: name.to_owned(), version: String::new(), licence: None, dependencies }
+        Package { name: name.to_owned(), dependencies, ..Package::default() }
     }
 
     fn house() -> Vec<Package> {

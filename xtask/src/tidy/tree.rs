@@ -13,7 +13,7 @@ use super::source::Source;
 pub(crate) struct Tree {
     texts: BTreeMap<String, String>,
     rust: BTreeMap<String, Source>,
-    /// Paths of binary files.
+    /// Paths of binary files and of links.
     others: Vec<String>,
 }
 
@@ -31,8 +31,14 @@ impl Tree {
         }
         let mut tree = Self::default();
         for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
+            let file = root.join(path);
+            // What a link leads to is listed by its own path.
+            if file.is_symlink() {
+                tree.others.push(path.to_owned());
+                continue;
+            }
             // Files whose deletion is not committed are still listed.
-            let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
+            let Ok(bytes) = std::fs::read(file) else { continue };
             match String::from_utf8(bytes) {
                 Ok(text) if !path.starts_with("fuzz/corpus/") => tree.add(path, &text),
                 _ => tree.others.push(path.to_owned()),

@@ -21,76 +21,77 @@ pub(crate) struct Document {
     see_also: &'static str,
 }
 
-/// The pages that no verb has.
+/// The pages that no verb has. `manual` has links to files in `docs`, which become files where the
+/// crate is published.
 pub(crate) const DOCUMENTS: [Document; 10] = [
     Document {
         name: "ebof.toml",
         section: "5",
         about: "configuration of an ebof target",
-        text: include_str!("../../../../docs/config.md"),
+        text: include_str!("../../manual/config.md"),
         see_also: "ebof-serve(1), ebof-config(1), ebof.service(8)",
     },
     Document {
         name: "ebof-connections.toml",
         section: "5",
         about: "what ebof connects at boot",
-        text: include_str!("../../../../docs/connections.md"),
+        text: include_str!("../../manual/connections.md"),
         see_also: "ebof-connect(1), ebof-connect-all(1), fstab(5), systemd.mount(5)",
     },
     Document {
         name: "ebof.service",
         section: "8",
         about: "the ebof target as a service",
-        text: include_str!("../../../../docs/service.md"),
+        text: include_str!("../../manual/service.md"),
         see_also: "ebof-serve(1), ebof-target(1), ebof.toml(5), ebof-connections.toml(5)",
     },
     Document {
         name: "ebof-manual",
         section: "7",
         about: "the command line of ebof",
-        text: include_str!("../../../../docs/cli.md"),
+        text: include_str!("../../manual/cli.md"),
         see_also: "ebof(1), ebof-json(7), ebof-operations(7)",
     },
     Document {
         name: "ebof-json",
         section: "7",
         about: "JSON output of ebof and its management API",
-        text: include_str!("../../../../docs/json.md"),
+        text: include_str!("../../manual/json.md"),
         see_also: "ebof(1), ebof-manual(7)",
     },
     Document {
         name: "ebof-operations",
         section: "7",
         about: "operation of ebof: changes, the box, failures, metrics",
-        text: include_str!("../../../../docs/operations.md"),
+        text: include_str!("../../manual/operations.md"),
         see_also: "ebof-serve(1), ebof-target(1), ebof.toml(5), ebof-security(7)",
     },
     Document {
         name: "ebof-errors",
         section: "7",
         about: "errors of ebof, and what to do",
-        text: include_str!("../../../../docs/errors.md"),
+        text: include_str!("../../manual/errors.md"),
         see_also: "ebof(1), ebof-operations(7)",
     },
     Document {
         name: "ebof-security",
         section: "7",
         about: "what an ebof target and host defend, and against whom",
-        text: include_str!("../../../../docs/security.md"),
+        text: include_str!("../../manual/security.md"),
         see_also: "ebof-serve(1), ebof.toml(5), ebof-operations(7)",
     },
     Document {
         name: "ebof-firmware",
         section: "7",
         about: "firmware images of ebof's drives",
-        text: include_str!("../../../../docs/firmware.md"),
+        text: include_str!("../../manual/firmware.md"),
         see_also: "ebof-fw-image(1), ebof-fw-download(1), ebof-fw-commit(1)",
     },
     Document {
         name: "ebof-fio",
         section: "7",
         about: "the engine for fio, and jobs",
-        text: include_str!("../../../../docs/fio.md"),
+        text: include_str!("../../manual/fio.md"),
         see_also: "fio(1), ebof-bench(1)",
     },
 ];
