@@ -31,6 +31,75 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Async
+//!
+//! The futures need no particular runtime. A buffer goes with each call, and comes back with its
+//! result.
+//!
+//! ```
+//! # let target = ebof::Target::start_text(
+//! #     "[[ports]]\nname = \"here\"\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\n\
+//! #      nqn = \"nqn.2014-08.org.example:drive0\"\nallow_any_host = true\nnamespaces = [\"mem:64Mi\"]\n",
+//! # )?;
+//! # let uri = format!("nvme+tcp://{}/nqn.2014-08.org.example:drive0", target.addresses()[0].1);
+//! use ebof::{AsyncNamespace, Controller, Nsid, Options, Uri};
+//!
+//! async fn first_block(uri: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+//!     let controller = Controller::connect_async(&Options::from_uri(&Uri::parse(uri)?)).await?;
+//!     let namespace = AsyncNamespace::open(&controller, Nsid(1)).await?;
+//!     let block = vec![0; namespace.info().block_bytes() as usize];
+//!     Ok(namespace.read(0, block).await?)
+//! }
+//!
+//! let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! assert_eq!(runtime.block_on(first_block(&uri))?, [0; 512]);
+//! # target.stop(std::time::Duration::from_secs(5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Without a socket
+//!
+//! A host in the process of its target reaches it in memory: in tests, and where a program serves
+//! what it uses itself.
+//!
+//! ```
+//! # let target = ebof::Target::start_text(
+//! #     "[[ports]]\nname = \"here\"\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\n\
+//! #      nqn = \"nqn.2014-08.org.example:drive0\"\nallow_any_host = true\nnamespaces = [\"mem:64Mi\"]\n",
+//! # )?;
+//! use ebof::{Controller, Nqn, Options, discover};
+//!
+//! let port = target.loopback("here").ok_or("no such port")?;
+//! let drive = Nqn::parse("nqn.2014-08.org.example:drive0")?;
+//! let controller = Controller::connect(&Options::loopback(port.clone(), drive.clone()))?;
+//!
+//! // What the target offers this host, as any discovery service tells it.
+//! let log = discover(&Options::loopback(port, Nqn::discovery()))?;
+//! assert!(log.entries.iter().any(|entry| entry.subsystem_nqn().to_string() == drive.as_str()));
+//! # controller.disconnect();
+//! # target.stop(std::time::Duration::from_secs(5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A configuration in several steps
+//!
+//! [`Target::start_text`] reads and starts at once. In two steps a program sees what is remarkable,
+//! and may change the [`Config`] and the [`Settings`] in between. Mistakes are [`Diagnostics`],
+//! with the lines that they are in.
+//!
+//! ```
+//! use ebof::{Config, Diagnostics, manage};
+//!
+//! fn read(text: &str) -> Result<Config, Diagnostics> {
+//!     Ok(manage::load("drives.toml", text)?.config)
+//! }
+//!
+//! let mistakes = read("[[subsystems]]\nnqn = 7\n").unwrap_err();
+//! assert!(format!("{mistakes:#}").contains("--> drives.toml:2"));
+//! ```
+//!
+//! # Errors
+//!
 //! Errors are one line as text (`{}`); with `{:#}` they also say what was tried, what came back and
 //! what to do, or show the lines of a configuration. The crate is the program's, too: who embeds it
 //! takes it with `default-features = false`, which leaves out what only the program needs. The

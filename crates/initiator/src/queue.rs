@@ -33,6 +33,24 @@ pub(crate) use pieces::TransferPiece;
 /// After a loss of the connection every outstanding command comes back from [`QueuePair::poll`]
 /// with [`Error::Lost`]; once the controller is live again, the next call of `submit`, `poll` or
 /// `wait` re-creates the queue (which may take as long as connecting takes).
+///
+/// ```
+/// use ebof_initiator::{Controller, Data};
+/// use ebof_nvme::{Nsid, io::BlockRange, opcode};
+///
+/// fn read_eight_blocks(controller: &Controller) -> Result<(), Box<dyn std::error::Error>> {
+///     let mut queue = controller.queue_pair::<Vec<u8>>()?;
+///     for block in 0..8 {
+///         let read = BlockRange::new(block, 1).encode(opcode::nvm::READ, Nsid(1));
+///         queue.submit(read, Data::ToHost(vec![0; 512]), block)?;
+///     }
+///     for _ in 0..8 {
+///         let completion = queue.wait(None)?.ok_or("no deadline was given")?;
+///         println!("block {}: {:?}", completion.user, completion.result?.status());
+///     }
+///     Ok(())
+/// }
+/// ```
 pub struct QueuePair<B: IoBuffer = Vec<u8>> {
     connection: QueueConnection<B>,
     /// Keeps the controller connected; `None` for queue pairs that the controller itself owns.

@@ -44,6 +44,14 @@ impl Transport {
 }
 
 /// A parsed URI. The host part is kept as text: resolving names is the caller's.
+///
+/// ```
+/// use ebof_nvme::{Nsid, uri::Uri};
+///
+/// let uri = Uri::parse("nvme+tcp://[2001:db8::1]/nqn.2014-08.org.example:drive0/1")?;
+/// assert_eq!((uri.traddr.as_str(), uri.trsvcid, uri.nsid), ("2001:db8::1", 4420, Some(Nsid(1))));
+/// # Ok::<(), ebof_nvme::uri::UriError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
     /// The transport.
