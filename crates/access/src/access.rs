@@ -15,7 +15,7 @@ use crate::account::{Account, AccountChange, AccountId, AccountRecord, Accounts,
 use crate::password::{self, Credential, PasswordHash};
 use crate::role::{Privilege, Role};
 use crate::session::{Session, SessionId, Sessions, Token, TokenRefused};
-use crate::settings::{Settings, SettingsChange};
+use crate::settings::{AccessSettings, SettingsChange};
 use crate::stored::{self, Damaged};
 use crate::throttle::{Subject, Throttle, Wait};
 
@@ -146,7 +146,7 @@ pub struct Access {
 
 struct State {
     accounts: Accounts,
-    settings: Settings,
+    settings: AccessSettings,
     sessions: Sessions,
     throttle: Throttle,
     /// At most one for each account.
@@ -174,7 +174,7 @@ impl Access {
     pub fn new(stored: Option<&str>, clock: Clock, keep: Box<dyn Keep>) -> Result<Self, NotOpened> {
         let (accounts, settings) = match stored {
             Some(text) => stored::read(text)?,
-            None => (Accounts::none(), Settings::default()),
+            None => (Accounts::none(), AccessSettings::default()),
         };
         let mut secret = [0; 32];
         clock.fill(&mut secret)?;
@@ -426,7 +426,7 @@ impl Access {
 
     /// The settings.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> AccessSettings {
         self.state().settings.clone()
     }
 
@@ -434,7 +434,7 @@ impl Access {
     ///
     /// # Errors
     /// One is outside of its limits, or they cannot be stored.
-    pub fn change_settings(&self, change: &SettingsChange) -> Result<Settings, Mistake> {
+    pub fn change_settings(&self, change: &SettingsChange) -> Result<AccessSettings, Mistake> {
         let _one = self.changes();
         let (accounts, settings) = self.copied();
         let changed = settings.with(change)?;
@@ -442,13 +442,13 @@ impl Access {
         Ok(changed)
     }
 
-    fn copied(&self) -> (Accounts, Settings) {
+    fn copied(&self) -> (Accounts, AccessSettings) {
         let state = self.state();
         (state.accounts.clone(), state.settings.clone())
     }
 
     /// Puts accounts and settings in force once they are stored.
-    fn store(&self, accounts: Accounts, settings: Settings) -> Result<(), Mistake> {
+    fn store(&self, accounts: Accounts, settings: AccessSettings) -> Result<(), Mistake> {
         if self.copied() != (accounts.clone(), settings.clone()) {
             self.keep.keep(&stored::write(&accounts, &settings)).map_err(|error| match error {
                 KeepError::NotStored(error) => Mistake::NotStored(error),
@@ -560,7 +560,7 @@ fn view(record: &AccountRecord, locked: bool) -> Account {
     }
 }
 
-fn timeout(settings: &Settings) -> Duration {
+fn timeout(settings: &AccessSettings) -> Duration {
     Duration::from_secs(settings.session_timeout_s.into())
 }
 

@@ -25,7 +25,7 @@ pub use account::{ACCOUNTS_MAX, Account, AccountChange, AccountId, Mistake, NewA
 pub use password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
 pub use role::{NoSuchRole, Privilege, Role};
 pub use session::{SESSIONS_MAX, SESSIONS_PER_ACCOUNT_MAX, Session, SessionId, Token};
-pub use settings::{Settings, SettingsChange};
+pub use settings::{AccessSettings, SettingsChange};
 pub use stored::Damaged;
 
 #[cfg(doctest)]

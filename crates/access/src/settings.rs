@@ -16,7 +16,7 @@ const DURATION_S_MAX: u32 = 86_400;
 /// Settings of sessions and logins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct AccessSettings {
     /// How long a session lives without being used, seconds: 30 to 86400.
     pub session_timeout_s: u32,
     /// Whether a session is only good for the address that opened it (of IPv6, the network /64).
@@ -32,7 +32,7 @@ pub struct Settings {
     pub lockout_reset_after_s: u32,
 }
 
-impl Default for Settings {
+impl Default for AccessSettings {
     fn default() -> Self {
         Self {
             session_timeout_s: 1800,
@@ -57,7 +57,7 @@ pub struct SettingsChange {
     pub lockout_reset_after_s: Option<u32>,
 }
 
-impl Settings {
+impl AccessSettings {
     /// With a change.
     pub(crate) fn with(&self, change: &SettingsChange) -> Result<Self, Mistake> {
         let changed = Self {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn settings_outside_their_limits_are_refused_by_name() {
-        let settings = Settings::default();
+        let settings = AccessSettings::default();
         settings.check().unwrap();
         let with = |change: SettingsChange| settings.with(&change).unwrap_err().to_string();
         for seconds in [0, 29, 86_401] {

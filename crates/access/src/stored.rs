@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::account::{ACCOUNTS_MAX, AccountRecord, Accounts, check_name};
-use crate::settings::Settings;
+use crate::settings::AccessSettings;
 
 /// The version that is written.
 const VERSION: u32 = 1;
@@ -26,7 +26,7 @@ struct Written<'a> {
     version: u32,
     next_id: u32,
     accounts: &'a [AccountRecord],
-    settings: &'a Settings,
+    settings: &'a AccessSettings,
 }
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ struct Read {
     _version: u32,
     next_id: u32,
     accounts: Vec<AccountRecord>,
-    settings: Settings,
+    settings: AccessSettings,
 }
 
 /// Read first: what else there is depends on it.
@@ -45,13 +45,13 @@ struct Version {
     version: u32,
 }
 
-pub(crate) fn write(accounts: &Accounts, settings: &Settings) -> String {
+pub(crate) fn write(accounts: &Accounts, settings: &AccessSettings) -> String {
     let Accounts { next_id, records } = accounts;
     let written = Written { version: VERSION, next_id: *next_id, accounts: records, settings };
     serde_json::to_string_pretty(&written).expect("it has no map, and nothing that JSON does not have")
 }
 
-pub(crate) fn read(text: &str) -> Result<(Accounts, Settings), Damaged> {
+pub(crate) fn read(text: &str) -> Result<(Accounts, AccessSettings), Damaged> {
     let damaged = |error: serde_json::Error| Damaged::new(error.to_string());
     let Version { version } = serde_json::from_str(text).map_err(damaged)?;
     if version != VERSION {
@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let settings = Settings { basic_auth: false, ..Settings::default() };
+        let settings = AccessSettings { basic_auth: false, ..AccessSettings::default() };
         assert_eq!(read(&write(&some(), &settings)).unwrap(), (some(), settings));
     }
 
     #[test]
     fn damage_is_noticed_wherever_it_is() {
-        let text = write(&some(), &Settings::default());
+        let text = write(&some(), &AccessSettings::default());
         for end in 0..text.len() {
             assert!(read(&text[..end]).is_err(), "cut at {end}");
         }

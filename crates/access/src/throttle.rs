@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::account::AccountId;
-use crate::settings::Settings;
+use crate::settings::AccessSettings;
 
 /// Failures of an address that cost nothing: people mistype.
 const FREE: u32 = 5;
@@ -127,7 +127,7 @@ impl Throttle {
         &mut self,
         client: IpAddr,
         subject: Subject,
-        settings: &Settings,
+        settings: &AccessSettings,
         now: Instant,
     ) -> Option<Duration> {
         let network = Subnet::of(client);
@@ -185,7 +185,7 @@ impl Lock {
         self.until.map(|until| until.saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    fn failed(&mut self, settings: &Settings, now: Instant) {
+    fn failed(&mut self, settings: &AccessSettings, now: Instant) {
         let reset_after = Duration::from_secs(settings.lockout_reset_after_s.into());
         let failures = self.failures.take();
         let recent = failures.filter(|failures| now.saturating_duration_since(failures.last) < reset_after);

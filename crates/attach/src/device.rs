@@ -95,7 +95,7 @@ impl Front {
             let mounted_at = repair::mount_point(directory);
             std::fs::create_dir(&mounted_at)
                 .map_err(|error| Error::io(format!("making {}", mounted_at.display()), error))?;
-            let options = fuse::Options { transfer_max_bytes, ..fuse::Options::default() };
+            let options = fuse::FuseOptions { transfer_max_bytes, ..fuse::FuseOptions::default() };
             FrontServer::Loop(Server::mount(&mounted_at, &table, blocks, options)?)
         };
         Ok(Self { table, server, token: token()?, devices: HashMap::new() })

@@ -55,7 +55,7 @@ struct Shared {
 
 /// Options of the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct FuseOptions {
     /// The largest READ or WRITE, bytes: whole pages, at most [`TRANSFER_MAX_BYTES`], and no more
     /// than the smallest limit of the namespaces.
     pub transfer_max_bytes: u32,
@@ -63,7 +63,7 @@ pub struct Options {
     pub spin: std::time::Duration,
 }
 
-impl Default for Options {
+impl Default for FuseOptions {
     fn default() -> Self {
         Self { transfer_max_bytes: TRANSFER_MAX_BYTES, spin: std::time::Duration::from_micros(50) }
     }
@@ -79,7 +79,7 @@ impl Server {
         directory: &Path,
         table: &Arc<Table>,
         blocks: Vec<B>,
-        options: Options,
+        options: FuseOptions,
     ) -> Result<Self, Error> {
         let device = open_device()?;
         let transfer_max_bytes = options.transfer_max_bytes.clamp(4096, TRANSFER_MAX_BYTES) & !4095;

@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 pub use proven::Proven;
-use reach::Place;
+use reach::ControlAddress;
 pub(crate) use reach::Reach;
 use server::Connection;
 
@@ -71,7 +71,7 @@ const PREFIX: &str = "/ebof";
 /// A target that runs.
 #[derive(Debug)]
 pub(crate) struct ControlClient {
-    place: Place,
+    place: ControlAddress,
 }
 
 impl ControlClient {
@@ -303,12 +303,12 @@ impl ControlClient {
         timeout: Duration,
     ) -> Result<Vec<u8>, Failure> {
         let (mut stream, prefix, own) = match &self.place {
-            Place::Socket(path) => {
+            ControlAddress::Socket(path) => {
                 let stream = UnixStream::connect(path).map_err(|error| unreachable(path, &error))?;
                 (Connection::Socket(stream), "", "Host: ebof\r\n".to_owned())
             }
             // Who it is, is known before the password is asked for and sent.
-            Place::Server(server) => (server.connect(timeout)?, PREFIX, server.head()?),
+            ControlAddress::Server(server) => (server.connect(timeout)?, PREFIX, server.head()?),
         };
         let broken = |error: std::io::Error| {
             let message = format!("{method} {path} at {}: {error}", self.place);

@@ -90,17 +90,17 @@ impl std::error::Error for Failure {}
 
 /// The context of an error about something that a file names: path and line.
 #[derive(Debug)]
-pub(crate) struct Place(pub(crate) String);
+pub(crate) struct FailurePlace(pub(crate) String);
 
-impl fmt::Display for Place {
+impl fmt::Display for FailurePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// `path:line: ` in front of an error that has a [`Place`].
+/// `path:line: ` in front of an error that has a [`FailurePlace`].
 fn place(error: &anyhow::Error) -> String {
-    error.downcast_ref::<Place>().map(|place| format!("{place}: ")).unwrap_or_default()
+    error.downcast_ref::<FailurePlace>().map(|place| format!("{place}: ")).unwrap_or_default()
 }
 
 /// The error as text, without the prefix `error:`.

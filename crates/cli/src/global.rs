@@ -16,11 +16,11 @@ pub struct Global {
         visible_alias = "output",
         global = true,
         value_enum,
-        default_value_t = Format::Normal,
+        default_value_t = OutputFormat::Normal,
         value_name = "FORMAT",
         help_heading = "Global options"
     )]
-    pub format: Format,
+    pub format: OutputFormat,
     /// More details; twice also logs actions, three times everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
@@ -38,7 +38,7 @@ pub struct Global {
 
 /// The format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Text
     #[value(alias = "tabular")]
     Normal,

@@ -30,7 +30,7 @@ pub use device::strange_name;
 pub use ebof_initiator::overrides::parse::zerocopy_send;
 pub use failure::Failure;
 pub use file::Kind;
-pub use global::{Format, Global, LogFormat};
+pub use global::{Global, LogFormat, OutputFormat};
 pub use program::{Program, fail};
 pub use supervisor::Supervisor;
 pub use verb::{Group, Of, Outcome, Run, Takes, Verb};

@@ -10,7 +10,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::device::dry_run::NotSent;
 use crate::failure::{self, Failure};
-use crate::global::{Format, Global, LogFormat};
+use crate::global::{Global, LogFormat, OutputFormat};
 use crate::output::{print, say, show};
 use crate::verb::{Run, Verb};
 
@@ -170,7 +170,7 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         let advice = letters::hinted(error).unwrap_or_else(|| "see `ebof VERB --help`".to_owned());
-        let _code = fail(&Failure::usage(message, advice).into(), Format::Json);
+        let _code = fail(&Failure::usage(message, advice).into(), OutputFormat::Json);
     } else {
         let _printed = error.print();
     }
@@ -194,13 +194,15 @@ fn wants_json(args: &[OsString]) -> bool {
 
 /// Prints an error: as JSON to standard output, as text to standard error. Gives the status of the
 /// program.
-pub fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
+pub fn fail(error: &anyhow::Error, format: OutputFormat) -> ExitCode {
     if failure::is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
     let told = match format {
-        Format::Json => failure::json(error).to_text().map_err(Into::into).and_then(|text| print(text.as_bytes())),
-        Format::Normal | Format::Binary => Err(anyhow::anyhow!("for people")),
+        OutputFormat::Json => {
+            failure::json(error).to_text().map_err(Into::into).and_then(|text| print(text.as_bytes()))
+        }
+        OutputFormat::Normal | OutputFormat::Binary => Err(anyhow::anyhow!("for people")),
     };
     if told.is_err() {
         // Diagnostics have prefixes of their own.

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::control::ControlClient;
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::top::{Kind, Measurement, ShownTop, Sort};
 use crate::output::{View as _, print};
 use crate::screen::{Key, Screen};
@@ -113,7 +113,7 @@ pub(crate) fn run(sources: Sources, whose: Whose, kind: Option<Kind>, look: &Tab
         None => top.most_precise()?,
     };
     let mut shown = top.measure()?;
-    let mut screen = if global.format == Format::Normal { Screen::open().context("the terminal")? } else { None };
+    let mut screen = if global.format == OutputFormat::Normal { Screen::open().context("the terminal")? } else { None };
     let ended = Arc::new(AtomicBool::new(false));
     if screen.is_some() {
         // The terminal has to be left as it was.
@@ -140,8 +140,8 @@ pub(crate) fn run(sources: Sources, whose: Whose, kind: Option<Kind>, look: &Tab
                 screen.draw(&format!("{}\n{}\n", shown.text(false), top.whose.help()))?;
             }
             None => match global.format {
-                Format::Json => print(shown.json(false).to_line()?.as_bytes())?,
-                Format::Normal | Format::Binary => print(format!("{}\n", shown.text(false)).as_bytes())?,
+                OutputFormat::Json => print(shown.json(false).to_line()?.as_bytes())?,
+                OutputFormat::Normal | OutputFormat::Binary => print(format!("{}\n", shown.text(false)).as_bytes())?,
             },
         }
         tables += 1;

@@ -19,7 +19,7 @@ use ebof_manage::api::{
     Cause, ConfigStore, ConfigStoreError, FileChange, Generation, HISTORY_SCHEMA, History, Outdated, Revision,
 };
 use ebof_manage::load::load_as;
-use ebof_manage::{Config, Format, Plan};
+use ebof_manage::{Config, FileFormat, Plan};
 use ebof_state::{StateDirectory, StateError, StoreError};
 
 /// What the files of a history are called.
@@ -174,7 +174,7 @@ impl Generations {
         })?;
         let wrong = |why: String| damaged(format!("the state file {}: {why}", path.display()));
         let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
-        let loaded = load_as(Format::Toml, &path.display().to_string(), &text);
+        let loaded = load_as(FileFormat::Toml, &path.display().to_string(), &text);
         let config = loaded.map_err(|diagnostics| wrong(format!("it is not understood: {diagnostics}")))?.config;
         let revision = Revision::of(&config);
         if revision == generation.revision {

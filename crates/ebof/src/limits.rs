@@ -35,7 +35,7 @@ pub(crate) fn stand_back() {
 }
 
 /// The connections of an endpoint, by peer.
-pub(crate) struct Limits<K> {
+pub(crate) struct ConnectionLimits<K> {
     open: Arc<Open<K>>,
     per_peer: usize,
     connections: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Connection<S, K: PartialEq> {
     open: Arc<Open<K>>,
 }
 
-impl<K: PartialEq> Limits<K> {
+impl<K: PartialEq> ConnectionLimits<K> {
     /// At most so many connections, and so many of one peer, each for so long, with all its
     /// requests.
     pub(crate) fn new(per_peer: usize, connections: usize, lifetime: Duration) -> Self {
@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn strangers_do_not_end_the_connections_of_users() {
-        let limits = Limits::new(2, 4, Duration::from_secs(3600));
+        let limits = ConnectionLimits::new(2, 4, Duration::from_secs(3600));
         let mut user = limits.admit(tokio::io::empty(), 1);
         user.known().store(true, Ordering::Relaxed);
         let mut others: Vec<_> = (1..20).map(|peer| limits.admit(tokio::io::empty(), peer)).collect();

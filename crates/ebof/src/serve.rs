@@ -20,7 +20,7 @@ use ebof_cli::Supervisor;
 use ebof_cli::output::json::Object;
 use ebof_cli::output::text::{safe, si, si_and_binary};
 use ebof_cli::output::{View, print, say, show};
-use ebof_cli::{Format, Global};
+use ebof_cli::{Global, OutputFormat};
 
 mod basis;
 mod configuration;
@@ -203,8 +203,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         Serving { target: &target, metrics, control: control_path, reloads: &reloads, network: network.as_ref() };
     let told = match global.format {
         // One line, for the user who started the target.
-        Format::Json => print(serving.json(false).to_line()?.as_bytes()),
-        Format::Normal | Format::Binary => show(global, &serving),
+        OutputFormat::Json => print(serving.json(false).to_line()?.as_bytes()),
+        OutputFormat::Normal | OutputFormat::Binary => show(global, &serving),
     };
     if !restart::is_again() {
         told?;
@@ -235,7 +235,7 @@ fn stop(
     } else {
         supervisor.stopping();
     }
-    if global.format == Format::Normal {
+    if global.format == OutputFormat::Normal {
         say("shutting down; once more to end at once");
     }
     std::thread::spawn(move || {

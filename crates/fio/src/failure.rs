@@ -8,13 +8,13 @@ use crate::settings::SettingsError;
 
 /// Why something failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct JobFailure {
     /// A positive errno.
     pub(crate) errno: i32,
     pub(crate) text: String,
 }
 
-impl Failure {
+impl JobFailure {
     pub(crate) fn new(errno: i32, text: impl Into<String>) -> Self {
         Self { errno, text: text.into() }
     }
@@ -81,19 +81,19 @@ fn name(address: &NamespaceAddress) -> String {
     }
 }
 
-impl From<AddressError> for Failure {
+impl From<AddressError> for JobFailure {
     fn from(error: AddressError) -> Self {
         Self::new(libc::EINVAL, format!("ebof: {error}"))
     }
 }
 
-impl From<SettingsError> for Failure {
+impl From<SettingsError> for JobFailure {
     fn from(error: SettingsError) -> Self {
         Self::new(libc::EINVAL, format!("ebof: {error}"))
     }
 }
 
-impl From<ConnectError> for Failure {
+impl From<ConnectError> for JobFailure {
     fn from(error: ConnectError) -> Self {
         // With `tried`, `answer` and `to do` lines.
         Self::new(libc::ENOTCONN, format!("ebof: {error:#}"))

@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use ebof_initiator::{Controller, Error};
 
 use crate::address::NamespaceAddress;
-use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::failure::JobFailure;
+use crate::settings::JobSettings;
 
 /// Queried namespaces and their sizes.
-static KNOWN: Mutex<Vec<((NamespaceAddress, Settings), u64)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<((NamespaceAddress, JobSettings), u64)>> = Mutex::new(Vec::new());
 
 /// The size in bytes of the namespace `name`.
-pub(crate) fn size_bytes(name: &str, settings: &Settings) -> Result<u64, Failure> {
+pub(crate) fn size_bytes(name: &str, settings: &JobSettings) -> Result<u64, JobFailure> {
     let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
     let key = (address, settings.clone());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|one| one.0 == key).map(|one| one.1);
@@ -26,14 +26,16 @@ pub(crate) fn size_bytes(name: &str, settings: &Settings) -> Result<u64, Failure
     Ok(size)
 }
 
-fn query(address: &NamespaceAddress, settings: &Settings) -> Result<u64, Failure> {
+fn query(address: &NamespaceAddress, settings: &JobSettings) -> Result<u64, JobFailure> {
     let controller = Controller::connect(&settings.options(address, 0)?)?;
     let told = controller.identify_namespace(address.nsid);
     // Waits for the controller's thread, which must not exist at a fork.
     controller.disconnect();
-    let identify = told.map_err(|error| Failure::of_error("Identify Namespace", address, &error))?;
+    let identify = told.map_err(|error| JobFailure::of_error("Identify Namespace", address, &error))?;
     let unusable = Error::Format { nsid: address.nsid, reason: "its block size is not legal" };
-    let block =
-        identify.format().block_bytes().ok_or_else(|| Failure::of_error("Identify Namespace", address, &unusable))?;
+    let block = identify
+        .format()
+        .block_bytes()
+        .ok_or_else(|| JobFailure::of_error("Identify Namespace", address, &unusable))?;
     Ok(identify.nsze.get().saturating_mul(u64::from(block)))
 }

@@ -20,9 +20,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::IntoBytes as _;
 
 use crate::address::NamespaceAddress;
-use crate::failure::Failure;
+use crate::failure::JobFailure;
 use crate::memory::{Lent, Payload};
-use crate::settings::Settings;
+use crate::settings::JobSettings;
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) struct Finished {
 
 /// A job.
 pub(crate) struct Job {
-    settings: Settings,
+    settings: JobSettings,
     depth: usize,
     files: Vec<File>,
     operations: Operations,
@@ -92,7 +92,7 @@ struct Unsent {
 /// A file of fio.
 struct File {
     token: usize,
-    connection: Result<Connection, Failure>,
+    connection: Result<Connection, JobFailure>,
 }
 
 /// The connection to a namespace.
@@ -149,7 +149,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const POLLS_PER_CLOCK_READ: u32 = 16;
 
 impl Job {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: JobSettings) -> Self {
         let idle = Idle::new(if settings.poll { u64::MAX } else { u64::from(settings.spin_us) });
         Self {
             settings,
@@ -195,9 +195,9 @@ impl Job {
         }
     }
 
-    fn start(&mut self, file: usize, request: Request) -> Result<(), Failure> {
+    fn start(&mut self, file: usize, request: Request) -> Result<(), JobFailure> {
         let file = self.files.iter_mut().find(|one| one.token == file);
-        let file = file.ok_or_else(|| Failure::new(libc::EBADF, "ebof: fio uses a file that it has not opened"))?;
+        let file = file.ok_or_else(|| JobFailure::new(libc::EBADF, "ebof: fio uses a file that it has not opened"))?;
         let conn = file.connection.as_mut().map_err(|failure| failure.clone())?;
         conn.check(&request)?;
         let Request { token, kind, offset, length, memory } = request;
@@ -349,13 +349,13 @@ impl Job {
 }
 
 impl Connection {
-    fn open(name: &str, settings: &Settings, depth: usize) -> Result<Self, Failure> {
+    fn open(name: &str, settings: &JobSettings, depth: usize) -> Result<Self, JobFailure> {
         let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
         let controller = Controller::connect(&settings.options(&address, depth)?)?;
         let opened = controller
             .namespace(address.nsid)
             .and_then(|namespace| controller.queue_pair().map(|queue| (namespace, queue)))
-            .map_err(|error| Failure::of_error("connecting an I/O queue", &address, &error));
+            .map_err(|error| JobFailure::of_error("connecting an I/O queue", &address, &error));
         let (namespace, queue) = match opened {
             Ok(opened) => opened,
             Err(failure) => {
@@ -379,7 +379,7 @@ impl Connection {
     }
 
     /// A remark about the depth for the user.
-    fn remark(&self, depth: usize, settings: &Settings) -> Option<String> {
+    fn remark(&self, depth: usize, settings: &JobSettings) -> Option<String> {
         let capacity = self.queue.capacity();
         if depth <= capacity {
             return None;
@@ -400,7 +400,7 @@ impl Connection {
     }
 
     /// Whether `request` is possible on the namespace.
-    fn check(&self, request: &Request) -> Result<(), Failure> {
+    fn check(&self, request: &Request) -> Result<(), JobFailure> {
         if request.kind == Kind::Flush {
             return Ok(());
         }
@@ -412,7 +412,7 @@ impl Connection {
                  what to do: make bs (bssplit, bsrange, blockalign, offset) a multiple of {block}",
                 self.nsid
             );
-            return Err(Failure::new(libc::EINVAL, text));
+            return Err(JobFailure::new(libc::EINVAL, text));
         }
         if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
             let text = format!(
@@ -420,7 +420,7 @@ impl Connection {
                  what to do: make offset + size smaller, or leave them away",
                 self.size_bytes, self.nsid
             );
-            return Err(Failure::new(libc::ENOSPC, text));
+            return Err(JobFailure::new(libc::ENOSPC, text));
         }
         Ok(())
     }
@@ -444,7 +444,7 @@ impl Connection {
                 None => operations.submitted(slot, rest.length == 0),
                 // The queue has room, so it is the connection.
                 Some(refused) => {
-                    let failure = Failure::of_error(rest.kind.command(), &self.address, &refused.reason);
+                    let failure = JobFailure::of_error(rest.kind.command(), &self.address, &refused.reason);
                     operations.fail(slot, &failure);
                     rest.length = 0;
                     operations.complete_if_done(slot, true);
@@ -462,9 +462,9 @@ impl Connection {
         let failure = match &done.result {
             Ok(cqe) => match cqe.status().ok() {
                 Ok(()) => None,
-                Err(status) => Some(Failure::of_status(command(), &self.address, status)),
+                Err(status) => Some(JobFailure::of_status(command(), &self.address, status)),
             },
-            Err(error) => Some(Failure::of_error(command(), &self.address, error)),
+            Err(error) => Some(JobFailure::of_error(command(), &self.address, error)),
         };
         if let Some(failure) = failure {
             operations.fail(slot, &failure);
@@ -476,7 +476,7 @@ impl Connection {
     /// The queue cannot be used, at least for now: fails what waits for it.
     fn fail_waiting(&mut self, error: &Error, operations: &mut Operations) {
         while let Some(rest) = self.waiting.pop_front() {
-            operations.fail(rest.slot, &Failure::of_error(rest.kind.command(), &self.address, error));
+            operations.fail(rest.slot, &JobFailure::of_error(rest.kind.command(), &self.address, error));
             operations.complete_if_done(rest.slot, true);
         }
     }
@@ -564,7 +564,7 @@ impl Operations {
         }
     }
 
-    fn fail(&mut self, slot: usize, failure: &Failure) {
+    fn fail(&mut self, slot: usize, failure: &JobFailure) {
         let token = self.slots[slot].token;
         if self.slots[slot].errno == 0 {
             self.slots[slot].errno = failure.errno;

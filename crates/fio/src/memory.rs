@@ -13,7 +13,7 @@ use ebof_initiator::IoBuffer;
 
 use crate::job::{Kind, Request};
 use crate::layout::{FILE_KIND_BLOCK, File, IoUnit, MARK, RawSettings, THREAD_DATA_BYTES_MIN, ThreadData, direction};
-use crate::settings::Settings;
+use crate::settings::JobSettings;
 
 /// Memory of fio that a command transfers: a buffer, or a part of one.
 #[derive(Debug)]
@@ -187,7 +187,7 @@ static SETTINGS_AT: AtomicUsize = AtomicUsize::new(0);
 /// `thread` is the thread data of a job that has loaded this engine.
 // SAFETY: the caller guarantees it.
 // JUSTIFICATION: it reads fio's structure.
-pub(crate) unsafe fn settings(thread: *mut ThreadData) -> Option<Settings> {
+pub(crate) unsafe fn settings(thread: *mut ThreadData) -> Option<JobSettings> {
     let mut at = SETTINGS_AT.load(Ordering::Relaxed);
     if at == 0 {
         // SAFETY: the caller guarantees it.
@@ -203,7 +203,7 @@ pub(crate) unsafe fn settings(thread: *mut ThreadData) -> Option<Settings> {
     // SAFETY: fio stores a C string of its own, or null, for each text option.
     // JUSTIFICATION: fio's interface has raw pointers.
     let text = |pointer| unsafe { text(pointer) };
-    Some(Settings {
+    Some(JobSettings {
         uri: text(raw.uri),
         host_nqn: text(raw.host_nqn),
         host_id: text(raw.host_id),

@@ -9,7 +9,7 @@ use crate::address::NamespaceAddress;
 
 /// The options of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct JobSettings {
     pub(crate) uri: Option<String>,
     pub(crate) host_nqn: Option<String>,
     pub(crate) host_id: Option<String>,
@@ -42,7 +42,7 @@ impl fmt::Display for SettingsError {
 /// The fewest entries of a queue unless the user sets them: large blocks are several commands.
 const ENTRIES_MIN: u16 = 128;
 
-impl Settings {
+impl JobSettings {
     /// The options to connect to `address` for a job of depth `depth`; with 0, for admin commands
     /// only.
     pub(crate) fn options(&self, address: &NamespaceAddress, depth: usize) -> Result<Options, SettingsError> {
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn the_queue_size_follows_the_depth_unless_it_is_set() {
         let entries = |queue_size, depth| {
-            Settings { queue_size, ..Settings::default() }.options(&address(), depth).unwrap().queue_size
+            JobSettings { queue_size, ..JobSettings::default() }.options(&address(), depth).unwrap().queue_size
         };
         assert_eq!([entries(0, 1), entries(0, 127), entries(0, 200), entries(0, 5000)], [128, 128, 201, 1024]);
         assert_eq!([entries(32, 200), entries(1, 1), entries(70_000, 1)], [32, 2, 1024]);
@@ -101,27 +101,27 @@ mod tests {
 
     #[test]
     fn an_invalid_value_is_reported_with_its_option() {
-        let wrong = Settings { host_nqn: Some("x".repeat(300)), ..Settings::default() };
+        let wrong = JobSettings { host_nqn: Some("x".repeat(300)), ..JobSettings::default() };
         assert!(wrong.options(&address(), 1).unwrap_err().to_string().starts_with("hostnqn=xxx"));
-        let wrong = Settings { host_id: Some("x".to_owned()), ..Settings::default() };
+        let wrong = JobSettings { host_id: Some("x".to_owned()), ..JobSettings::default() };
         assert!(wrong.options(&address(), 1).unwrap_err().to_string().starts_with("hostid=x: "));
     }
 
     #[test]
     fn options_reach_the_connection() {
-        let settings = Settings {
+        let settings = JobSettings {
             host_nqn: Some("nqn.2014-08.org.example:host".to_owned()),
             hdr_digest: true,
             tos: 184,
             keep_alive_s: 7,
             poll: true,
-            ..Settings::default()
+            ..JobSettings::default()
         };
         let options = settings.options(&address(), 0).unwrap();
         assert_eq!(options.host_nqn.as_str(), "nqn.2014-08.org.example:host");
         assert_eq!((options.hdr_digest, options.data_digest, options.tos), (true, false, Some(184)));
         assert_eq!((options.keep_alive_ms, options.spin_us, options.io_queues()), (7000, u32::MAX, 0));
-        let none = Settings { tos: 256, ..Settings::default() }.options(&address(), 3).unwrap();
+        let none = JobSettings { tos: 256, ..JobSettings::default() }.options(&address(), 3).unwrap();
         assert_eq!((none.tos, none.io_queues()), (None, 1));
     }
 }

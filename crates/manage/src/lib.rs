@@ -31,7 +31,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use drive::Drive;
 pub use ebof_grammar::units;
 pub use listen::Listen;
-pub use load::{Format, Loaded, load};
+pub use load::{FileFormat, Loaded, load};
 pub use nearest::is_near;
 pub use plan::{Change, Plan};
 

@@ -20,7 +20,7 @@ pub use whole::Objection;
 
 /// The format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// ebof's own keys, in TOML.
     Toml,
     /// JSON: ebof's own keys, or what `nvmetcli save` writes; the keys tell.
@@ -38,7 +38,7 @@ pub struct Loaded {
     whole: Whole,
 }
 
-impl Format {
+impl FileFormat {
     /// Detects the format by the extension of the name, otherwise by the first character.
     #[must_use]
     pub fn detect(name: &str, text: &str) -> Self {
@@ -59,14 +59,14 @@ impl Format {
 /// # Errors
 /// All errors of the text, each with its position.
 pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
-    load_as(Format::detect(name, text), name, text)
+    load_as(FileFormat::detect(name, text), name, text)
 }
 
 /// As [`load`], for a known format.
 ///
 /// # Errors
 /// All errors of the text, each with its position.
-pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
+pub fn load_as(format: FileFormat, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
     let mut out = Collector::new(name, text);
     let mut whole = Whole::default();
     let config = if text.len() > limits::TEXT_BYTES_MAX {
@@ -74,10 +74,10 @@ pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnos
         out.error(0..0, format!("the configuration has {} bytes", text.len()), format!("accepted: at most {size}"));
         None
     } else {
-        out.set_json(format == Format::Json);
+        out.set_json(format == FileFormat::Json);
         let root = match format {
-            Format::Toml => tree::from_toml(text, &mut out),
-            Format::Json => tree::from_json(text, &mut out),
+            FileFormat::Toml => tree::from_toml(text, &mut out),
+            FileFormat::Json => tree::from_json(text, &mut out),
         };
         whole = Whole::of(format, text, root.as_ref());
         root.map(|root| read_root(format, &root, &mut out))
@@ -88,8 +88,8 @@ pub fn load_as(format: Format, name: &str, text: &str) -> Result<Loaded, Diagnos
     }
 }
 
-fn read_root(format: Format, root: &Node, out: &mut Collector<'_>) -> Config {
-    if format == Format::Json && nvmetcli::looks_like(root) {
+fn read_root(format: FileFormat, root: &Node, out: &mut Collector<'_>) -> Config {
+    if format == FileFormat::Json && nvmetcli::looks_like(root) {
         nvmetcli::read(root, out)
     } else {
         read::native::read(root, out)
@@ -107,7 +107,7 @@ pub fn check(name: &str, config: &Config) -> Result<Loaded, Diagnostics> {
         out.error(0..0, error.to_string(), "");
         out.finish()
     })?;
-    load_as(Format::Toml, name, &text)
+    load_as(FileFormat::Toml, name, &text)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub mod tools;
 
 /// Where another program finds a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LoadTarget {
     /// A local file or block device.
     Path(PathBuf),
     /// A namespace of a target.
@@ -35,7 +35,7 @@ pub enum Place {
     Memory(u64),
 }
 
-impl Place {
+impl LoadTarget {
     /// As its user wrote it.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -51,7 +51,7 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// The device.
-    pub place: &'a Place,
+    pub place: &'a LoadTarget,
     /// The groups of threads, all at the same time.
     pub jobs: &'a [Job],
     /// Each job ends after so many bytes of all its threads, too.

@@ -14,11 +14,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::area::{Area, Change, Done};
-use crate::managed::subscriptions::{RESOURCE_TYPES, Record, TestEvent};
+use crate::managed::subscriptions::{EventRecord, RESOURCE_TYPES, TestEvent};
 use crate::managed::view::View;
 use crate::place::{EventPlace, Place};
 use crate::request::input::Input;
-use crate::response::head::{Action, Collection, Head, Health, Link, Status, json, link};
+use crate::response::head::{Collection, Head, Health, Link, ResourceAction, Status, json, link};
 use crate::response::message::{Message, Problem};
 pub use delivery::{Delivery, Outcome};
 pub(crate) use feed::FeedRequest;
@@ -115,7 +115,7 @@ fn submit(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let kind = input.text("EventType");
     let group = input.number("EventGroupId", 0..=u64::MAX >> 1);
     input.finish(None)?;
-    let record = Record::from_test(TestEvent {
+    let record = EventRecord::from_test(TestEvent {
         id: id.unwrap_or_default(),
         severity: severity.unwrap_or(Health::OK),
         message: message.unwrap_or_else(|| "A test event.".to_owned()),
@@ -171,7 +171,7 @@ struct FilterProperties {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#EventService.SubmitTestEvent")]
-    submit: Action,
+    submit: ResourceAction,
 }
 
 impl EventService {
@@ -204,7 +204,7 @@ impl EventService {
                 subordinate_resources: false,
             },
             subscriptions: link(EventPlace::Subscriptions),
-            actions: Actions { submit: Action::new(EventPlace::SubmitTestEvent) },
+            actions: Actions { submit: ResourceAction::new(EventPlace::SubmitTestEvent) },
         }
     }
 }

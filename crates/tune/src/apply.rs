@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::knob::Knob;
 use crate::machine::Machine;
-use crate::record::{Record, RecordError};
+use crate::record::{ChangeRecord, RecordError};
 use crate::report::Report;
 
 /// What became of one setting.
@@ -81,7 +81,7 @@ impl StepOutcome {
 pub fn apply(
     machine: &dyn Machine,
     report: &Report,
-    record: &mut Record,
+    record: &mut ChangeRecord,
     now_s: u64,
 ) -> Result<Vec<Step>, RecordError> {
     let is_new: Vec<bool> = report.differing().map(|(knob, ..)| record.find(knob).is_none()).collect();
@@ -119,7 +119,7 @@ pub fn apply(
 ///
 /// # Errors
 /// The record cannot be stored.
-pub fn undo(machine: &dyn Machine, record: &mut Record) -> Result<Vec<Step>, RecordError> {
+pub fn undo(machine: &dyn Machine, record: &mut ChangeRecord) -> Result<Vec<Step>, RecordError> {
     let mut steps = Vec::new();
     for change in record.changes().to_vec().into_iter().rev() {
         let found = change.knob.read(machine);

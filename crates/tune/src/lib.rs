@@ -29,9 +29,9 @@ pub use files::Files;
 pub use knob::{Knob, Sysctl};
 pub use machine::{Channels, Coalescing, Machine, Pause};
 pub use name::{Name, NotAName};
-pub use record::{CHANGES_MAX, Record, RecordError, Recorded};
+pub use record::{CHANGES_MAX, ChangeRecord, RecordError, Recorded};
 pub use report::{Report, Setting, State, Whose};
-pub use survey::{Goal, Interrupts, MTU_MAX, MTU_MIN, Options, SurveyError, survey};
+pub use survey::{Goal, Interrupts, MTU_MAX, MTU_MIN, SurveyError, SurveyOptions, survey};
 pub use system::System;
 pub use tunable::Tunable;
 

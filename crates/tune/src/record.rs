@@ -53,7 +53,7 @@ struct Stored {
 
 /// The record, in a directory that this process has for itself meanwhile.
 #[derive(Debug)]
-pub struct Record {
+pub struct ChangeRecord {
     directory: StateDirectory,
     boot: String,
     changes: Vec<Recorded>,
@@ -104,7 +104,7 @@ impl RecordError {
     }
 }
 
-impl Record {
+impl ChangeRecord {
     /// Opens the record in a directory, which is made if there is none.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub const MTU_MAX: u32 = 65535;
 
 /// What is looked at, and how it is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct SurveyOptions {
     /// What the machine is to be good at.
     pub goal: Goal,
     /// The network interfaces; if it is empty, all that have a card and a link.
@@ -98,7 +98,7 @@ pub enum SurveyError {
 ///
 /// # Errors
 /// What the options name is not there.
-pub fn survey(machine: &dyn Machine, options: &Options) -> Result<Report, SurveyError> {
+pub fn survey(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, SurveyError> {
     let online = machine.read("/sys/devices/system/cpu/online").ok().and_then(|text| Cores::from_list(&text));
     let online = online.filter(|online| !online.is_empty());
     if let (Some(core), Some(online)) = (options.core, &online)
@@ -124,7 +124,7 @@ pub fn survey(machine: &dyn Machine, options: &Options) -> Result<Report, Survey
 /// A survey that is under way.
 struct Survey<'a> {
     machine: &'a dyn Machine,
-    options: &'a Options,
+    options: &'a SurveyOptions,
     /// The cores that are online, if they can be seen.
     online: Option<Cores>,
     settings: Vec<Setting>,

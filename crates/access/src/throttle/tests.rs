@@ -8,8 +8,13 @@ fn address(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
 
-fn settings() -> Settings {
-    Settings { lockout_threshold: 5, lockout_duration_s: 100, lockout_reset_after_s: 50, ..Settings::default() }
+fn settings() -> AccessSettings {
+    AccessSettings {
+        lockout_threshold: 5,
+        lockout_duration_s: 100,
+        lockout_reset_after_s: 50,
+        ..AccessSettings::default()
+    }
 }
 
 fn fail(throttle: &mut Throttle, from: u8, now: Instant) {
@@ -23,7 +28,7 @@ fn seconds(seconds: u64) -> Duration {
 #[test]
 fn an_address_waits_longer_after_each_failure() {
     let (mut throttle, mut now) = (Throttle::default(), Instant::now());
-    let settings = Settings { lockout_threshold: 0, ..settings() };
+    let settings = AccessSettings { lockout_threshold: 0, ..settings() };
     let mut delays = Vec::new();
     for _ in 0..12 {
         assert_eq!(throttle.admit(address(1), USER, now), Ok(()));
@@ -71,7 +76,7 @@ fn old_failures_do_not_lock() {
         now += seconds(50);
         assert!(!throttle.is_locked(AccountId(1), now));
     }
-    let never = Settings { lockout_threshold: 0, ..settings() };
+    let never = AccessSettings { lockout_threshold: 0, ..settings() };
     for _ in 0..200 {
         throttle.failed(address(1), USER, &never, now);
     }
@@ -111,7 +116,7 @@ fn a_name_without_account_is_locked_as_one_with_account_is() {
 #[test]
 fn an_own_account_does_not_make_guessing_faster() {
     let (mut throttle, now) = (Throttle::default(), Instant::now());
-    let settings = Settings { lockout_threshold: 0, ..settings() };
+    let settings = AccessSettings { lockout_threshold: 0, ..settings() };
     let own = Subject::Account(AccountId(2));
     for _ in 0..=FREE {
         throttle.failed(address(1), USER, &settings, now);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ebof_attach::block_queue::{Namespace, Table};
 use ebof_attach::device::{self, Front};
-use ebof_attach::fuse::{Options, Server};
+use ebof_attach::fuse::{FuseOptions, Server};
 use ebof_attach::{Kind, usage};
 
 use crate::memory::{Away, Medium, Memory, namespace};
@@ -300,7 +300,7 @@ pub(crate) fn the_file_follows_its_namespace() {
     let medium = Arc::new(Mutex::new(Medium { bytes: vec![0; 4 << 20], ..Medium::default() }));
     table.insert("nvme0n1", namespace(7, 4096, 1024));
     let memory = Memory::new(&medium, 4096, 32);
-    let server = Server::mount(directory.path(), &table, vec![memory], Options::default()).unwrap();
+    let server = Server::mount(directory.path(), &table, vec![memory], FuseOptions::default()).unwrap();
     let path = server.file("nvme0n1");
     let file = File::open(&path).unwrap();
     let mut first = [0; 4096];
@@ -344,7 +344,7 @@ pub(crate) fn a_worker_that_can_take_no_more_sleeps() {
     let table = Arc::new(Table::new());
     table.insert("nvme0n1", namespace(7, 4096, 1024));
     let gone = Arc::new(AtomicBool::new(false));
-    let server = Server::mount(directory.path(), &table, vec![Away::new(&gone)], Options::default()).unwrap();
+    let server = Server::mount(directory.path(), &table, vec![Away::new(&gone)], FuseOptions::default()).unwrap();
     let file = Arc::new(File::open(server.file("nvme0n1")).unwrap());
     let readers: Vec<_> = (0..8)
         .map(|block| {

@@ -11,7 +11,7 @@ use ebof_bench::{Job, Mix, Source, raw};
 use ebof_initiator::Controller;
 
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::json::Object;
 use crate::output::{View, print, show};
 use crate::verb::Outcome;
@@ -115,7 +115,7 @@ pub(super) fn hold(
         let queue = controller.queue_pair::<Vec<u8>>()?;
         held.push((queue, controller));
     }
-    let line = if global.format == Format::Json {
+    let line = if global.format == OutputFormat::Json {
         Object::document("bench-hold", 1).with("controllers", held.len() as u64).to_line()?
     } else {
         format!("{} controllers connected, each with an Admin Queue and an I/O queue\n", held.len())

@@ -44,7 +44,7 @@ pub(crate) struct Reach {
 
 /// Where a target is.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum ControlAddress {
     Socket(PathBuf),
     Server(Box<Server>),
 }
@@ -81,7 +81,7 @@ impl Reach {
         self.control.is_some() || self.server.is_some()
     }
 
-    pub(super) fn place(self) -> Result<Place, Failure> {
+    pub(super) fn place(self) -> Result<ControlAddress, Failure> {
         let Self { control, server, user, password_file, fingerprint, ca } = self;
         let Some(server) = server else {
             if user.is_some() || password_file.is_some() || fingerprint.is_some() || ca.is_some() {
@@ -90,7 +90,7 @@ impl Reach {
             }
             let standard = || default_path(&StateDir::standard(), Path::new(SERVICE_SOCKET));
             let path = control.map_or_else(standard, Ok);
-            return Ok(Place::Socket(path.map_err(|error| {
+            return Ok(ControlAddress::Socket(path.map_err(|error| {
                 Failure::new("state", error.to_string(), "name the socket of a target with --control PATH")
             })?));
         };
@@ -105,7 +105,7 @@ impl Reach {
             return Err(Failure::usage(format!("`{}` is no user name", user.escape_debug()), "it has no colon"));
         }
         let password = OnceCell::new();
-        Ok(Place::Server(Box::new(Server { host, port, user, password_file, trust, password })))
+        Ok(ControlAddress::Server(Box::new(Server { host, port, user, password_file, trust, password })))
     }
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Server {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ControlAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => Path::display(path).fmt(f),

@@ -11,14 +11,14 @@ use super::Device;
 
 /// The response to a command.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct FakeAnswer {
     status: Status,
     dw0: u32,
     dw1: u32,
     data: Vec<u8>,
 }
 
-impl Answer {
+impl FakeAnswer {
     /// Success, without data.
     pub(crate) fn ok() -> Self {
         Self { status: Status::SUCCESS, dw0: 0, dw1: 0, data: Vec::new() }
@@ -60,7 +60,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     nsid: Option<Nsid>,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<FakeAnswer>,
     /// The received commands, in order.
     pub(crate) asked: Vec<Asked>,
     /// Resets.
@@ -73,12 +73,12 @@ pub(crate) struct Fake {
 
 impl Fake {
     /// A controller that returns `answers` in order, and then success without data.
-    pub(crate) fn controller(answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn controller(answers: impl IntoIterator<Item = FakeAnswer>) -> Self {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
     /// As [`Fake::controller`], named by a namespace.
-    pub(crate) fn namespace(nsid: u32, answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn namespace(nsid: u32, answers: impl IntoIterator<Item = FakeAnswer>) -> Self {
         Self { nsid: Some(Nsid(nsid)), ..Self::controller(answers) }
     }
 
@@ -97,7 +97,7 @@ impl Fake {
     }
 
     fn answer(&mut self, sqe: &Sqe, data: AdminData<'_>) -> Cqe {
-        let answer = self.answers.pop_front().unwrap_or_else(Answer::ok);
+        let answer = self.answers.pop_front().unwrap_or_else(FakeAnswer::ok);
         let mut asked = Asked { sqe: *sqe, data: Vec::new(), room: 0 };
         match data {
             AdminData::None => {}

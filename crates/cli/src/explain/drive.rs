@@ -368,7 +368,7 @@ pub(crate) fn io(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use ebof_nvme::identify::{Csi, IdentifyController};
     use ebof_nvme::namespace::AttachmentSelect;
     use zerocopy::IntoBytes as _;
@@ -381,7 +381,7 @@ mod tests {
             ..IdentifyController::default()
         };
         let sqe = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM }.encode(Nsid::NONE);
-        let mut fake = Fake::controller([Answer::data(data.as_bytes())]);
+        let mut fake = Fake::controller([FakeAnswer::data(data.as_bytes())]);
         assert_eq!(
             admin(&mut fake, &sqe, Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr()).unwrap(),
             "UNVMCAP is 5000000 bytes (5.00 MB) of 100000000000 (100.00 GB): ask for less; the target may have a \

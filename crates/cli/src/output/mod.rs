@@ -47,7 +47,7 @@ pub(crate) mod watch;
 use std::io::{self, Write as _};
 
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use json::Object;
 
 /// Something that a verb prints.
@@ -84,9 +84,9 @@ pub(crate) trait ListView {
 /// Standard output cannot be written; the view has no binary form.
 pub fn show(global: &Global, view: &dyn View) -> anyhow::Result<()> {
     match global.format {
-        Format::Normal => print(view.text(global.is_verbose()).as_bytes()),
-        Format::Json => print(view.json(global.is_verbose()).to_text()?.as_bytes()),
-        Format::Binary => print(view.binary().ok_or_else(no_binary)?),
+        OutputFormat::Normal => print(view.text(global.is_verbose()).as_bytes()),
+        OutputFormat::Json => print(view.json(global.is_verbose()).to_text()?.as_bytes()),
+        OutputFormat::Binary => print(view.binary().ok_or_else(no_binary)?),
     }
 }
 
@@ -96,9 +96,9 @@ pub fn show(global: &Global, view: &dyn View) -> anyhow::Result<()> {
 /// As [`show`].
 pub(crate) fn show_list(global: &Global, view: &dyn ListView) -> anyhow::Result<()> {
     match global.format {
-        Format::Normal => print(view.text(global.is_verbose()).as_bytes()),
-        Format::Json => print(json::list_text(&view.json(global.is_verbose()))?.as_bytes()),
-        Format::Binary => print(view.binary().ok_or_else(no_binary)?),
+        OutputFormat::Normal => print(view.text(global.is_verbose()).as_bytes()),
+        OutputFormat::Json => print(json::list_text(&view.json(global.is_verbose()))?.as_bytes()),
+        OutputFormat::Binary => print(view.binary().ok_or_else(no_binary)?),
     }
 }
 

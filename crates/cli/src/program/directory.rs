@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::ValueEnum as _;
 
-use crate::global::Format;
+use crate::global::OutputFormat;
 
 /// The verb whose `-o` may name a directory.
 const VERB: &str = "qualify";
@@ -38,7 +38,7 @@ pub(super) fn warning(args: &[OsString]) -> Option<&'static str> {
 }
 
 fn is_format(word: &OsStr) -> bool {
-    word.to_str().is_some_and(|word| Format::from_str(word, true).is_ok())
+    word.to_str().is_some_and(|word| OutputFormat::from_str(word, true).is_ok())
 }
 
 /// The position of the verb.

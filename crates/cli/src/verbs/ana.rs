@@ -63,7 +63,7 @@ impl AnaLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use ebof_nvme::identify::IdentifyController;
     use zerocopy::IntoBytes as _;
@@ -72,9 +72,9 @@ mod tests {
         crate::verbs::line::parse(line)
     }
 
-    fn controller(cmic: u8) -> Answer {
+    fn controller(cmic: u8) -> FakeAnswer {
         let data = IdentifyController { cmic, nanagrpid: 2.into(), nn: 8.into(), ..IdentifyController::default() };
-        Answer::data(data.as_bytes())
+        FakeAnswer::data(data.as_bytes())
     }
 
     /// Two groups, the first with namespaces 1 and 5.
@@ -93,12 +93,12 @@ mod tests {
 
     #[test]
     fn the_log_is_shown_as_nvme_cli_does() {
-        let mut fake = Fake::controller([controller(8), Answer::data(&log())]);
+        let mut fake = Fake::controller([controller(8), FakeAnswer::data(&log())]);
         let view = verb("x nvme0").on(&mut fake).unwrap();
         insta::assert_snapshot!(view.text(false));
         insta::assert_snapshot!(view.json(false).to_text().unwrap());
         assert_eq!((fake.last().sqe.cdw10.get() & 0xff, fake.last().room), (0x0c, 16 + 2 * 32 + 8 * 4));
-        verb("x nvme0 --groups").on(&mut Fake::controller([controller(8), Answer::data(&log()[..16])])).unwrap();
+        verb("x nvme0 --groups").on(&mut Fake::controller([controller(8), FakeAnswer::data(&log()[..16])])).unwrap();
     }
 
     #[test]
@@ -111,7 +111,8 @@ mod tests {
     fn a_log_shorter_than_its_header_says_is_refused() {
         let mut endless = log();
         endless[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
-        let error = verb("x nvme0").on(&mut Fake::controller([controller(8), Answer::data(&endless)])).err().unwrap();
+        let error =
+            verb("x nvme0").on(&mut Fake::controller([controller(8), FakeAnswer::data(&endless)])).err().unwrap();
         assert!(error.to_string().contains("goes beyond"), "{error}");
     }
 }

@@ -75,7 +75,7 @@ impl BootPartLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::verbs::line::parse;
     use ebof_nvme::Status;
 
@@ -85,7 +85,7 @@ mod tests {
         header[0] = 0x15;
         header[4..8].copy_from_slice(&(1_u32 << 31 | 1).to_le_bytes());
         let verb: BootPartLog = parse("x nvme0 -f out -s 1");
-        let mut fake = Fake::controller([Answer::data(&header)]);
+        let mut fake = Fake::controller([FakeAnswer::data(&header)]);
         let mut written = 0;
         verb.on(&mut fake, &mut |bytes| {
             written += bytes.len();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_controller_without_one_is_told_and_no_file_is_made() {
         let verb: BootPartLog = parse("x nvme0 -f out");
-        let mut fake = Fake::controller([Answer::status(Status::INVALID_LOG_PAGE.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_LOG_PAGE.dnr())]);
         let error = verb.on(&mut fake, &mut |_| panic!("nothing to write")).err().unwrap().to_string();
         assert!(error.contains("no log page 0x15") && error.contains("supported-log-pages"), "{error}");
     }

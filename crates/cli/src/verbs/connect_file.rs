@@ -13,7 +13,7 @@ use anyhow::Context as _;
 
 use super::Outcome;
 use super::connect::Everything;
-use super::connections::{self, Entry, Sort};
+use super::connections::{self, ConnectionRow, Sort};
 use super::fabric::IO_PORT;
 use super::services::DiscoveryService;
 use crate::failure;
@@ -69,7 +69,7 @@ impl FromFile {
 }
 
 /// Tries an entry until it succeeds, or once.
-fn pursue(number: usize, entry: &Entry, retry: bool, global: &Global, tell: &Sender<Tried>) {
+fn pursue(number: usize, entry: &ConnectionRow, retry: bool, global: &Global, tell: &Sender<Tried>) {
     let (mut delay, longest) = RETRY;
     loop {
         let outcome = attempt(entry, global);
@@ -82,7 +82,7 @@ fn pursue(number: usize, entry: &Entry, retry: bool, global: &Global, tell: &Sen
     }
 }
 
-fn attempt(entry: &Entry, global: &Global) -> anyhow::Result<ConnectAllView> {
+fn attempt(entry: &ConnectionRow, global: &Global) -> anyhow::Result<ConnectAllView> {
     let traddr = entry.fabric.traddr.as_deref().unwrap_or_default();
     let nqn = match (entry.sort, &entry.fabric.nqn) {
         (Sort::Subsystem, Some(nqn)) => nqn,

@@ -35,7 +35,7 @@ pub(crate) enum Sort {
 
 /// An entry of the file.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ConnectionRow {
     /// Its name, for messages and for `--only`.
     pub(crate) name: String,
     /// Whether it has the name from the file.
@@ -70,12 +70,12 @@ struct Text<'a> {
 ///
 /// # Errors
 /// It cannot be read, or what is wrong with it, with the line.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<ConnectionRow>> {
     let text = file::read_text(path, "the connections", FILE_BYTES_MAX, file::Kind::Regular)?;
     let (mut entries, with_conf) = parse(&path.display().to_string(), &text)?;
     if with_conf {
         let services = services_of_conf(Path::new(DISCOVERY_CONF))?;
-        entries.extend(services.into_iter().map(|service| Entry {
+        entries.extend(services.into_iter().map(|service| ConnectionRow {
             name: service.place.unwrap_or_default(),
             named: false,
             sort: Sort::Discovery,
@@ -91,7 +91,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
 ///
 /// # Errors
 /// There is no such name.
-pub(crate) fn chosen(entries: Vec<Entry>, only: &[String], path: &Path) -> Result<Vec<Entry>, Failure> {
+pub(crate) fn chosen(entries: Vec<ConnectionRow>, only: &[String], path: &Path) -> Result<Vec<ConnectionRow>, Failure> {
     if only.is_empty() {
         return Ok(entries.into_iter().filter(|entry| entry.boot).collect());
     }
@@ -104,7 +104,7 @@ pub(crate) fn chosen(entries: Vec<Entry>, only: &[String], path: &Path) -> Resul
 }
 
 /// The entries of a text, and whether those of nvme-cli's file belong to them.
-fn parse(name: &str, text: &str) -> Result<(Vec<Entry>, bool), Failure> {
+fn parse(name: &str, text: &str) -> Result<(Vec<ConnectionRow>, bool), Failure> {
     let text = Text { name: name.to_owned(), text };
     let table = DeTable::parse(text.text).map_err(|error| {
         let at = error.span().unwrap_or_default();
@@ -133,7 +133,12 @@ impl Text<'_> {
         Failure::new("config", format!("{}:{line}: {}", self.name, message.as_ref()), advice)
     }
 
-    fn entries(&self, tables: &[Spanned<DeValue<'_>>], sort: Sort, entries: &mut Vec<Entry>) -> Result<(), Failure> {
+    fn entries(
+        &self,
+        tables: &[Spanned<DeValue<'_>>],
+        sort: Sort,
+        entries: &mut Vec<ConnectionRow>,
+    ) -> Result<(), Failure> {
         for table in tables {
             let DeValue::Table(keys) = table.get_ref() else {
                 return Err(self.wrong(&table.span(), "an entry is a table", "write [[connections]] above its keys"));
@@ -152,7 +157,13 @@ impl Text<'_> {
         Ok(())
     }
 
-    fn entry(&self, keys: &DeTable<'_>, at: &Range<usize>, sort: Sort, number: usize) -> Result<Entry, Failure> {
+    fn entry(
+        &self,
+        keys: &DeTable<'_>,
+        at: &Range<usize>,
+        sort: Sort,
+        number: usize,
+    ) -> Result<ConnectionRow, Failure> {
         let (mut name, mut boot, mut words) = (None, true, Vec::new());
         for (key, value) in keys {
             let option = key.get_ref().replace('_', "-");
@@ -194,7 +205,7 @@ impl Text<'_> {
             Some(nqn) if sort == Sort::Subsystem => nqn.to_string(),
             _ => format!("entry {number}"),
         });
-        Ok(Entry { name, named, sort, boot, fabric, front: line.front.into() })
+        Ok(ConnectionRow { name, named, sort, boot, fabric, front: line.front.into() })
     }
 
     /// The option of a key; none for one that is off.

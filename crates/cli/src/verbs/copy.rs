@@ -186,7 +186,7 @@ fn pick<T: Default + Clone>(list: Option<&List<T>>, index: usize) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::verbs::line;
     use ebof_nvme::Status;
 
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_status_is_named_by_the_nvm_command_set() {
-        let mut fake = Fake::namespace(1, [Answer::status(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr())]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::status(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr())]);
         let error = run("x nvme0n1 -s 0 -b 0", &mut fake).err().unwrap().to_string();
         assert!(error.contains("Command Size Limit Exceeded") && error.contains("id-ns"), "{error}");
     }

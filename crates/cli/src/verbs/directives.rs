@@ -182,7 +182,7 @@ impl DirReceive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line::parse;
     use ebof_nvme::Status;
@@ -190,14 +190,14 @@ mod tests {
     #[test]
     fn both_are_sent_as_nvme_cli_does() {
         let verb: DirReceive = parse("x nvme0n1 -D 1 -O 1 -n 2");
-        let mut fake = Fake::controller([Answer::data(&[8, 0, 4]).with_dw0(7)]);
+        let mut fake = Fake::controller([FakeAnswer::data(&[8, 0, 4]).with_dw0(7)]);
         let text = verb.on(&mut fake).unwrap().text(true);
         let sqe = fake.last().sqe;
         assert_eq!((sqe.opcode, sqe.nsid(), sqe.cdw10.get(), sqe.cdw11.get()), (0x1a, Nsid(2), 7, 0x0101));
         assert!(text.contains("result 0x7") && text.contains("Max Streams Limit (MSL)"), "{text}");
 
         let verb: DirReceive = parse("x nvme0n1 -D 1 -O 3 -r 4");
-        let mut fake = Fake::namespace(1, [Answer::ok().with_dw0(4)]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::ok().with_dw0(4)]);
         verb.on(&mut fake).unwrap();
         let sqe = fake.last().sqe;
         assert_eq!((sqe.nsid(), sqe.cdw10.get(), sqe.cdw12.get(), fake.last().room), (Nsid(1), 0, 4, 0));
@@ -218,7 +218,7 @@ mod tests {
         }
         assert!(parse::<DirSend>("x nvme0n1 -O 1").on(&mut fake, Vec::new()).is_err(), "no --target-dir");
         assert!(fake.asked.is_empty());
-        let mut fake = Fake::namespace(1, [Answer::status(Status::INVALID_OPCODE.dnr())]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
         let error = parse::<DirReceive>("x nvme0n1 -O 1").on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("it has no directives") && error.contains("bit 5 of oacs"), "{error}");
     }

@@ -280,7 +280,7 @@ impl ResvNotifLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::verbs::line::parse;
     use ebof_nvme::identify::IdentifyController;
     use zerocopy::IntoBytes as _;
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn persistent_events_are_read_in_a_separate_context() {
         let header = PersistentEventHeader::new(0, 8000);
-        let log = Answer::data(header.as_bytes());
+        let log = FakeAnswer::data(header.as_bytes());
         let mut fake = Fake::controller([log.clone(), log.clone()]);
         let verb: PersistentEventLog = parse("x nvme0");
         let Read::Log(data) = verb.on(&mut fake).unwrap() else { panic!("a log") };
@@ -309,7 +309,7 @@ mod tests {
         assert!(
             matches!(verb.on(&mut Fake::controller([])).unwrap(), Read::Nothing(line) if line.contains("released"))
         );
-        let endless = Answer::data(PersistentEventHeader::new(0, u64::MAX).as_bytes());
+        let endless = FakeAnswer::data(PersistentEventHeader::new(0, u64::MAX).as_bytes());
         let verb: PersistentEventLog = parse("x nvme0 -a 0");
         assert!(verb.on(&mut Fake::controller([endless])).is_err());
     }
@@ -328,8 +328,8 @@ mod tests {
     fn telemetry_is_captured_and_read_up_to_the_area() {
         let mut header = TelemetryHeader::new(Lid::TELEMETRY_HOST, [1, 9, 20], 0);
         header.thdgn_or_tcs = 3;
-        let answer = Answer::data(header.as_bytes());
-        let mut fake = Fake::controller([answer.clone(), answer.clone(), Answer::ok(), answer.clone()]);
+        let answer = FakeAnswer::data(header.as_bytes());
+        let mut fake = Fake::controller([answer.clone(), answer.clone(), FakeAnswer::ok(), answer.clone()]);
         let (done, written) = telemetry("x nvme0 -O file -d 2", &mut fake);
         assert!(done.is_ok());
         assert_eq!(written, 512 * 10);
@@ -339,23 +339,23 @@ mod tests {
         assert_eq!(gets[2].offset, 4096);
 
         header.thdgn_or_tcs = 4;
-        let mut fake = Fake::controller([answer, Answer::ok(), Answer::data(header.as_bytes())]);
+        let mut fake = Fake::controller([answer, FakeAnswer::ok(), FakeAnswer::data(header.as_bytes())]);
         assert!(telemetry("x nvme0 -O file -d 1 -g 0", &mut fake).0.unwrap_err().to_string().contains("mixture"));
         assert_eq!(self::gets(&fake)[0].lsp, 0);
     }
 
     #[test]
     fn the_controllers_capture_is_released_at_the_end() {
-        let header = Answer::data(TelemetryHeader::new(Lid::TELEMETRY_CONTROLLER, [1, 1, 1], 1).as_bytes());
+        let header = FakeAnswer::data(TelemetryHeader::new(Lid::TELEMETRY_CONTROLLER, [1, 1, 1], 1).as_bytes());
         let mut fake = Fake::controller([header.clone(), header.clone(), header.clone()]);
         telemetry("x nvme0 -O file -c", &mut fake).0.unwrap();
         assert_eq!(gets(&fake).iter().map(|get| get.retain_event).collect::<Vec<_>>(), [true, false, true]);
 
         let lpa = IdentifyController { lpa: lpa::TELEMETRY_AREA_4, ..IdentifyController::default() };
         let mut fake = Fake::controller([
-            Answer::data(lpa.as_bytes()),
-            Answer::ok(),
-            Answer::ok(),
+            FakeAnswer::data(lpa.as_bytes()),
+            FakeAnswer::ok(),
+            FakeAnswer::ok(),
             header.clone(),
             header.clone(),
             header,
@@ -364,8 +364,9 @@ mod tests {
         assert_eq!((fake.asked[2].sqe.opcode, fake.asked[2].data[1]), (0x09, 1));
         assert!(telemetry("x nvme0 -O file -d 4", &mut Fake::controller([])).0.is_err());
 
-        let endless = Answer::data(TelemetryHeader::new(Lid::TELEMETRY_CONTROLLER, [1, 1, 1], u32::MAX).as_bytes());
-        let mut fake = Fake::controller([Answer::data(lpa.as_bytes()), Answer::ok(), Answer::ok(), endless]);
+        let endless = FakeAnswer::data(TelemetryHeader::new(Lid::TELEMETRY_CONTROLLER, [1, 1, 1], u32::MAX).as_bytes());
+        let mut fake =
+            Fake::controller([FakeAnswer::data(lpa.as_bytes()), FakeAnswer::ok(), FakeAnswer::ok(), endless]);
         let (done, written) = telemetry("x nvme0 -O file -c -d 4", &mut fake);
         assert!(done.is_err() && written == 0);
     }

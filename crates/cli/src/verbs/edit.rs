@@ -19,7 +19,7 @@ use super::Outcome;
 use super::running::confirmed;
 use crate::control::ControlClient;
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::configuration::ShownApplied;
 use crate::output::text::safe;
 use crate::output::{say, show};
@@ -373,7 +373,7 @@ pub(super) fn drain(control: &ControlClient, drain: &DrainPort, yes: bool, globa
         if left.is_empty() {
             break;
         }
-        if left.len() != std::mem::replace(&mut told, left.len()) && global.format == Format::Normal {
+        if left.len() != std::mem::replace(&mut told, left.len()) && global.format == OutputFormat::Normal {
             say(&format!("port {}: {} still to leave", safe(&drain.port), controllers(left.len())));
         }
         if Instant::now() >= end {

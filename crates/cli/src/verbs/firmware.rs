@@ -209,14 +209,14 @@ fn needed_reset(error: &anyhow::Error) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line::parse;
     use ebof_nvme::identify::IdentifyController;
     use zerocopy::IntoBytes as _;
 
-    fn controller(fwug: u8) -> Answer {
-        Answer::data(IdentifyController { fwug, ..IdentifyController::default() }.as_bytes())
+    fn controller(fwug: u8) -> FakeAnswer {
+        FakeAnswer::data(IdentifyController { fwug, ..IdentifyController::default() }.as_bytes())
     }
 
     #[test]
@@ -241,16 +241,16 @@ mod tests {
     fn a_failed_piece_is_retried_unless_dnr_is_set() {
         let image = [0; 8];
         let verb: FwDownload = parse("x nvme0 -f image -x 4");
-        let mut fake = Fake::controller([Answer::status(Status::INTERNAL_ERROR)]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::INTERNAL_ERROR)]);
         verb.on(&mut fake, &image).unwrap();
         assert_eq!(fake.asked.len(), 3);
-        let mut fake = Fake::controller([Answer::ok(), Answer::status(Status::OVERLAPPING_RANGE.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::ok(), FakeAnswer::status(Status::OVERLAPPING_RANGE.dnr())]);
         let error = verb.on(&mut fake, &image).err().unwrap();
         assert_eq!(fake.asked.len(), 2);
         let text = crate::failure::text(&error);
         assert!(text.contains("the piece of 4 bytes at 4") && text.contains("Overlapping Range"), "{text}");
         let verb: FwDownload = parse("x nvme0 -f image -x 4 -i");
-        let mut fake = Fake::controller([Answer::status(Status::OVERLAPPING_RANGE.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::OVERLAPPING_RANGE.dnr())]);
         assert!(verb.on(&mut fake, &image).is_ok());
     }
 
@@ -258,11 +258,11 @@ mod tests {
     fn a_commit_that_waits_for_a_reset_is_a_success() {
         let verb: FwCommit = parse("x nvme0 -s 2 -a 3");
         assert!(verb.check().is_ok());
-        let mut fake = Fake::controller([Answer::status(Status::FIRMWARE_NEEDS_RESET)]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::FIRMWARE_NEEDS_RESET)]);
         let view = verb.on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x10, 0x1a));
         assert!(view.text(false).ends_with("runs only after a controller level reset\n"));
-        let mut fake = Fake::controller([Answer::status(Status::INVALID_FIRMWARE_IMAGE.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_FIRMWARE_IMAGE.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Invalid Firmware Image") && error.contains("fw-download"), "{error}");
         for line in ["x n -s 8", "x n -a 4", "x n -a 8", "x n -b 2"] {

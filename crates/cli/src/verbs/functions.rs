@@ -124,14 +124,14 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line::{parse, try_parse};
 
     #[test]
     fn virtualization_management_is_sent_as_by_nvme_cli() {
         let verb: VirtMgmt = parse("x nvme0 -c 3 -r 1 -a 8 -n 0x109");
-        let mut fake = Fake::controller([Answer::ok().with_dw0(0x109)]);
+        let mut fake = Fake::controller([FakeAnswer::ok().with_dw0(0x109)]);
         let text = verb.on(&mut fake).unwrap().text(false);
         assert_eq!(text, "success, Number of Controller Resources Modified (NRM):0x109\n");
         let asked = fake.last().sqe;
@@ -152,7 +152,7 @@ mod tests {
             (Status::OPERATION_DENIED, "may not manage nvme0"),
         ] {
             let verb: VirtMgmt = parse("x nvme0 -c 1 -a 9");
-            let error = verb.on(&mut Fake::controller([Answer::status(status)])).err().unwrap().to_string();
+            let error = verb.on(&mut Fake::controller([FakeAnswer::status(status)])).err().unwrap().to_string();
             assert!(error.contains(advice), "{error}");
         }
     }
@@ -162,7 +162,7 @@ mod tests {
         let entry = |scid: u16| SecondaryController { scid: scid.into(), ..SecondaryController::default() };
         let list = SecondaryControllerList::new((2..=5).map(entry));
         let verb: ListSecondary = parse("x nvme0 --cntlid 2 -e 1");
-        let mut fake = Fake::controller([Answer::data(list.as_bytes())]);
+        let mut fake = Fake::controller([FakeAnswer::data(list.as_bytes())]);
         let text = verb.on(&mut fake).unwrap().text(false);
         assert!(text.contains("Identifiers           : 4\n") && text.matches("SCEntry").count() == 1, "{text}");
         assert_eq!(fake.last().sqe.cdw10.get(), 0x0002_0015);

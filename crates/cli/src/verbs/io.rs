@@ -23,7 +23,7 @@ use crate::command;
 use crate::device::query::Identify;
 use crate::device::{Device, Needs};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::done::Done;
 use crate::output::passthru::command_text;
 use crate::output::{print, say, show};
@@ -154,7 +154,7 @@ fn protection_bytes(device: &mut dyn Device, nsid: Nsid, namespace: &IdentifyNam
 impl Transfer {
     /// Reads blocks.
     pub(crate) fn read(self, global: &Global) -> Outcome {
-        if self.data.is_none() && global.format == Format::Json {
+        if self.data.is_none() && global.format == OutputFormat::Json {
             let message = "blocks and JSON cannot both go to standard output";
             return Err(Failure::usage(message, "give a file for the blocks: --data FILE").into());
         }

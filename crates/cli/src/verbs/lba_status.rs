@@ -70,7 +70,7 @@ impl GetLbaStatusVerb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line;
     use ebof_nvme::lba_status::{CompletionCondition, status_list};
@@ -79,7 +79,7 @@ mod tests {
     fn the_status_is_requested_as_by_nvme_cli() {
         let parse = |line: &str| line::try_parse::<GetLbaStatusVerb>(line);
         let list = status_list(&[(0x10, 8, 0)], CompletionCondition::Complete, 64);
-        let mut fake = Fake::namespace(1, [Answer::data(&list)]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::data(&list)]);
         let verb = parse("x nvme0n1 -s 0x10 -m 15 -a 0x11 -l 8").unwrap();
         let text = verb.on(&mut fake).unwrap().text(false);
         let sqe = &fake.last().sqe;

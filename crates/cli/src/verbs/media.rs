@@ -251,22 +251,22 @@ impl SanitizeNvm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line::{parse, try_parse};
     use ebof_nvme::Status;
     use ebof_nvme::identify::{IdentifyController, LbaFormat};
     use zerocopy::IntoBytes as _;
 
-    fn controller(fna: u8) -> Answer {
-        Answer::data(IdentifyController { fna, ..IdentifyController::default() }.as_bytes())
+    fn controller(fna: u8) -> FakeAnswer {
+        FakeAnswer::data(IdentifyController { fna, ..IdentifyController::default() }.as_bytes())
     }
 
-    fn namespace() -> Answer {
+    fn namespace() -> FakeAnswer {
         let mut namespace = IdentifyNamespace { nsze: 8.into(), nlbaf: 1, flbas: 1, ..IdentifyNamespace::default() };
         namespace.lbaf[0] = LbaFormat::data_only(9);
         namespace.lbaf[1] = LbaFormat::data_only(12);
-        Answer::data(namespace.as_bytes())
+        FakeAnswer::data(namespace.as_bytes())
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         let verb: SanitizeNvm = parse("x nvme0 -a exit-failure");
         verb.on(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.cdw10.get(), 1);
-        let mut fake = Fake::controller([Answer::status(Status::SANITIZE_IN_PROGRESS.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::SANITIZE_IN_PROGRESS.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("sanitize-log nvme0"), "{error}");
     }

@@ -81,7 +81,7 @@ fn uuid_index(device: &mut dyn Device) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
 
     fn page() -> [u8; 512] {
@@ -99,7 +99,7 @@ mod tests {
         let mut list = [0; 4096];
         list[32 + 16..64].copy_from_slice(&[9; 16]);
         list[64 + 16..96].copy_from_slice(&UUID);
-        let mut fake = Fake::controller([Answer::data(&list), Answer::data(&page())]);
+        let mut fake = Fake::controller([FakeAnswer::data(&list), FakeAnswer::data(&page())]);
         let view = smart(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.cdw14.get() & 0x7f, 2, "the UUID's index");
         let json: serde_json::Value = serde_json::from_str(&view.json(false).to_text().unwrap()).unwrap();
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn other_drives_are_told_from_them() {
-        let none = || Answer::status(Status::INVALID_FIELD.dnr());
+        let none = || FakeAnswer::status(Status::INVALID_FIELD.dnr());
         let mut other = page();
         other[500] = 0;
-        for answer in [Answer::status(Status::INVALID_LOG_PAGE.dnr()), Answer::data(&other)] {
+        for answer in [FakeAnswer::status(Status::INVALID_LOG_PAGE.dnr()), FakeAnswer::data(&other)] {
             let error = smart(&mut Fake::controller([none(), answer])).err().unwrap().to_string();
             assert!(error.contains("no drive of the Open Compute Project"), "{error}");
         }

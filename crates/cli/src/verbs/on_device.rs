@@ -9,7 +9,7 @@ use super::Outcome;
 use super::number;
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::{View, show};
 
 /// Opens the device, calls `verb` with it, and prints the view that it returns.
@@ -76,7 +76,7 @@ impl RawBinary {
     pub(super) fn apply(&self, global: &Global) -> Global {
         let mut global = global.clone();
         if self.raw_binary {
-            global.format = Format::Binary;
+            global.format = OutputFormat::Binary;
         }
         global
     }

@@ -17,7 +17,7 @@ use super::number;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::passthru::PassthruView;
 use crate::output::{say, show};
 
@@ -145,14 +145,14 @@ impl Passthru {
         let view = self.send(&mut *device, admin, &sqe, direction, &mut data)?;
         let mut global = global.clone();
         if self.raw_binary {
-            global.format = Format::Binary;
+            global.format = OutputFormat::Binary;
         }
         match (&self.input_file, direction) {
             (Some(path), Direction::ToHost) => {
                 std::fs::write(path, &view.data).with_context(|| format!("writing {}", path.display()))?;
                 say(view.line().trim_end());
             }
-            (_, Direction::ToHost) if global.format != Format::Json => {
+            (_, Direction::ToHost) if global.format != OutputFormat::Json => {
                 show(&global, &view)?;
                 say(view.line().trim_end());
             }
@@ -296,7 +296,7 @@ fn destroys(sqe: &Sqe, admin: bool) -> Option<Nsid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line;
     use ebof_nvme::Status;
@@ -309,7 +309,7 @@ mod tests {
     fn every_field_is_sent_as_given() {
         let line = "x nvme0n1 -O 0xc1 -f 0x3 -n 7 -2 2 -3 3 -4 10 -5 11 -6 12 -7 13 -8 14 -9 0xf -l 8 -p 0xaa -w";
         let verb = parse(line);
-        let mut fake = Fake::namespace(1, [Answer::ok().with_dw0(5)]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::ok().with_dw0(5)]);
         let sqe = verb.command(&fake, true);
         assert_eq!((sqe.opcode, sqe.flags, sqe.nsid()), (0xc1, 0x43, Nsid(7)));
         let dwords = [sqe.cdw2, sqe.cdw3, sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15];
@@ -357,7 +357,7 @@ mod tests {
         let fake = Fake::namespace(3, []);
         assert_eq!(parse("x n -O 0").command(&fake, false).nsid(), Nsid(3));
         assert_eq!(parse("x n -O 0").command(&fake, true).nsid(), Nsid(0));
-        let mut fake = Fake::namespace(3, [Answer::status(Status::INVALID_OPCODE.dnr())]);
+        let mut fake = Fake::namespace(3, [FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
         let verb = parse("x n -O 0x7e");
         let sqe = verb.command(&fake, false);
         let error = verb.send(&mut fake, false, &sqe, Direction::None, &mut Vec::new()).unwrap_err().to_string();

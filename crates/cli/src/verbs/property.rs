@@ -299,13 +299,13 @@ fn reset(device: &mut dyn Device) -> anyhow::Result<Done> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use ebof_nvme::Status;
 
     #[test]
     fn a_subsystem_reset_is_not_sent_if_it_is_not_supported() {
-        let mut fake = Fake::controller([Answer::ok()]);
+        let mut fake = Fake::controller([FakeAnswer::ok()]);
         let error = reset(&mut fake).err().unwrap().to_string();
         assert!(error.contains("CAP.NSSRS is 0") && error.contains("`ebof reset nvme0`"), "{error}");
         assert_eq!(fake.asked.len(), 1, "only CAP was read");
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_subsystem_reset_writes_nvme_into_nssr() {
         // The completion's dword 1 has bits 63:32 of CAP.
-        let mut fake = Fake::controller([Answer::ok().with_dw1(1 << 4)]);
+        let mut fake = Fake::controller([FakeAnswer::ok().with_dw1(1 << 4)]);
         assert_eq!(reset(&mut fake).unwrap().text(false), "subsystem-reset: Success\n");
         let sqe = fake.last().sqe;
         assert_eq!((sqe.fctype(), sqe.cdw11.get(), sqe.cdw12.get()), (Some(0), 0x20, 0x4e56_4d65));
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn registers_are_read_and_written_by_name() {
         let verb: GetReg = crate::verbs::line::parse("x nvme0 --csts --cap");
-        let mut fake = Fake::controller([Answer::ok().with_dw0(0xff).with_dw1(1), Answer::ok().with_dw0(1)]);
+        let mut fake = Fake::controller([FakeAnswer::ok().with_dw0(0xff).with_dw1(1), FakeAnswer::ok().with_dw0(1)]);
         let view = verb.on(&mut fake).unwrap();
         let json = view.json(false).to_text().unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -340,7 +340,7 @@ mod tests {
         assert!(crate::verbs::line::parse::<GetReg>("x nvme0").on(&mut fake).is_err());
         assert!(fake.asked.is_empty());
         assert!(crate::verbs::line::try_parse::<SetReg>("x nvme0 --cap 1").is_err(), "it is read only");
-        let mut absent = Fake::controller([Answer::status(Status::INVALID_FIELD.dnr())]);
+        let mut absent = Fake::controller([FakeAnswer::status(Status::INVALID_FIELD.dnr())]);
         let error = crate::verbs::line::parse::<GetReg>("x nvme0 --pmrcap").on(&mut absent).err().unwrap().to_string();
         assert!(error.contains("no property at offset 0xe00"), "{error}");
     }
@@ -357,10 +357,10 @@ mod tests {
     #[test]
     fn an_unknown_property_is_reported_with_the_known_ones() {
         let verb: GetProperty = crate::verbs::line::parse("x nvme0 -O 0x20");
-        let mut fake = Fake::controller([Answer::status(Status::INVALID_FIELD.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_FIELD.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("no property at offset 0x20") && error.contains("0x14 (cc)"), "{error}");
-        let view = verb.on(&mut Fake::controller([Answer::ok().with_dw0(0)])).unwrap();
+        let view = verb.on(&mut Fake::controller([FakeAnswer::ok().with_dw0(0)])).unwrap();
         assert_eq!(view.text(false), "property: 0x20 (NVM Subsystem Reset), value: 0\n");
     }
 }

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Outcome;
 use crate::failure::Failure;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::rdma::{ClientView, DevicesView, ServedView};
 use crate::output::{self, say};
 
@@ -154,8 +154,8 @@ impl RdmaCheck {
 fn report(served: &Served, global: &Global) -> anyhow::Result<()> {
     let view = ServedView(served);
     match global.format {
-        Format::Json => output::print(view.line()?.as_bytes()),
-        Format::Normal | Format::Binary => output::print(view.text_line().as_bytes()),
+        OutputFormat::Json => output::print(view.line()?.as_bytes()),
+        OutputFormat::Normal | OutputFormat::Binary => output::print(view.text_line().as_bytes()),
     }
 }
 

@@ -232,7 +232,7 @@ impl ResvReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line::{parse, try_parse};
     use ebof_nvme::reservation::{ReportedRegistrant, report};
@@ -262,7 +262,7 @@ mod tests {
     fn a_report_is_read_with_its_full_length() {
         let registrant = ReportedRegistrant { controller: ControllerId(1), holder: false, key: 5, host_id: [7; 16] };
         let whole = report(1, None, false, &vec![registrant; 100], true);
-        let mut fake = Fake::namespace(1, [Answer::data(&whole), Answer::data(&whole)]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::data(&whole), FakeAnswer::data(&whole)]);
         let verb: ResvReport = parse("x nvme0n1 --eds");
         let view = verb.on(&mut fake).unwrap();
         assert_eq!((fake.asked.len(), fake.last().room, fake.last().sqe.cdw11.get()), (2, 6464, 1));
@@ -270,7 +270,7 @@ mod tests {
         assert!(view.text(false).contains("regstrnt  : 100"));
 
         let verb: ResvReport = parse("x nvme0n1 -d 63");
-        let mut fake = Fake::namespace(1, [Answer::data(&whole)]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::data(&whole)]);
         assert_eq!(verb.on(&mut fake).unwrap().binary().map(<[u8]>::len), Some(256));
         let verb: ResvReport = parse("x nvme0n1 -d 0xffffffff");
         assert!(verb.on(&mut fake).is_err());
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_conflict_is_reported_with_how_to_find_the_holder() {
         let verb: ResvAcquire = parse("x nvme0n1 -c 1 -t 1");
-        let mut fake = Fake::namespace(1, [Answer::status(Status::RESERVATION_CONFLICT.dnr())]);
+        let mut fake = Fake::namespace(1, [FakeAnswer::status(Status::RESERVATION_CONFLICT.dnr())]);
         let error = verb.on(&mut fake).err().unwrap().to_string();
         assert!(error.starts_with("Reservation Acquire: the controller answered Reservation Conflict"), "{error}");
         assert!(error.contains("resv-report nvme0n1"), "{error}");

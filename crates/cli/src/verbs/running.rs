@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ebof_manage::Format as TextFormat;
+use ebof_manage::FileFormat;
 use ebof_manage::api::{Desired, History, Planned, SENT_TEXT_BYTES_MAX, Source};
 use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::plan::Effect;
@@ -195,11 +195,11 @@ fn desired(file: &Path) -> anyhow::Result<Desired> {
     let base = whole.parent().unwrap_or(Path::new("/"));
     let base = base.to_str().with_context(|| format!("{}: this path is not UTF-8", base.display()))?;
     let base = Some(base.to_owned());
-    let format = TextFormat::detect(&name, &text);
+    let format = FileFormat::detect(&name, &text);
     let name = Some(safe(&name));
     Ok(match format {
-        TextFormat::Toml => Desired { toml: Some(text), base, name, ..Desired::default() },
-        TextFormat::Json => Desired { json: Some(text), base, name, ..Desired::default() },
+        FileFormat::Toml => Desired { toml: Some(text), base, name, ..Desired::default() },
+        FileFormat::Json => Desired { json: Some(text), base, name, ..Desired::default() },
     })
 }
 

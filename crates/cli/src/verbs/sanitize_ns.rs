@@ -75,7 +75,7 @@ impl SanitizeNs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::verbs::line::{parse, try_parse};
     use ebof_nvme::{Nsid, Status};
 
@@ -95,7 +95,7 @@ mod tests {
         let mut fake = Fake::namespace(3, []).with_local_device(3, Some("/mnt"));
         assert!(verb.on(&mut fake, Nsid(3)).is_err() && fake.asked.is_empty());
         let verb: SanitizeNs = parse("x nvme0n3 -a 4 --force");
-        let mut fake = Fake::namespace(3, [Answer::status(Status::INVALID_OPCODE.dnr())]);
+        let mut fake = Fake::namespace(3, [FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
         let error = verb.on(&mut fake, Nsid(3)).err().unwrap().to_string();
         assert!(error.contains("does not sanitize single namespaces"), "{error}");
     }

@@ -119,7 +119,7 @@ impl SecurityRecv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line::parse;
     use ebof_nvme::Status;
@@ -137,7 +137,7 @@ mod tests {
         assert!(verb.on(&mut fake, Vec::new()).is_err());
 
         let verb: SecurityRecv = parse("x nvme0 -x 16 -p 0");
-        let mut fake = Fake::controller([Answer::data(&[1, 2])]);
+        let mut fake = Fake::controller([FakeAnswer::data(&[1, 2])]);
         let view = verb.on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw11.get(), fake.last().room), (0x82, 16, 16));
         assert_eq!(view.binary().map(|bytes| bytes[..2].to_vec()), Some(vec![1, 2]));
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_controller_without_security_commands_is_reported() {
-        let mut fake = Fake::controller([Answer::status(Status::INVALID_OPCODE.dnr())]);
+        let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
         let error = parse::<SecurityRecv>("x nvme0 -x 16").on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Security Receive") && error.contains("oacs"), "{error}");
     }

@@ -159,7 +159,7 @@ impl SelfTestLogVerb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
     use crate::verbs::line;
     use ebof_nvme::log::SelfTestEntry;
@@ -169,13 +169,13 @@ mod tests {
         line::parse(line)
     }
 
-    fn log(percent: Option<u8>, result: Option<SelfTestResult>) -> Answer {
+    fn log(percent: Option<u8>, result: Option<SelfTestResult>) -> FakeAnswer {
         let mut log = SelfTestLog::new();
         log.set_current(percent.map(|percent| (SelfTestCode::SHORT, percent)));
         if let Some(result) = result {
             log.results[0] = SelfTestEntry::new(SelfTestCode::SHORT, result, 5);
         }
-        Answer::data(log.as_bytes())
+        FakeAnswer::data(log.as_bytes())
     }
 
     #[test]
@@ -183,8 +183,8 @@ mod tests {
         let answers = |result| {
             [
                 log(None, None),
-                Answer::ok(),
-                Answer::ok(),
+                FakeAnswer::ok(),
+                FakeAnswer::ok(),
                 log(Some(10), None),
                 log(None, Some(result)),
                 log(None, Some(result)),

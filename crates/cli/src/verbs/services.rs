@@ -11,7 +11,7 @@ use ebof_nvme::log::{DiscoveryEntry, SubsystemType};
 
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, same_host, set_timeout};
 use super::reach::side_by_side;
-use crate::failure::{Failure, Place};
+use crate::failure::{Failure, FailurePlace};
 use crate::file;
 use crate::global::Global;
 use crate::output::say;
@@ -150,7 +150,7 @@ pub(super) fn parse_conf(path: &Path, text: &str) -> Vec<Result<DiscoveryService
 pub(super) fn ask_all(services: &[DiscoveryService], global: &Global) -> Vec<anyhow::Result<DiscoveryLog>> {
     side_by_side(services, |DiscoveryService { fabric, place }| {
         ask(fabric, global).map_err(|error| match place {
-            Some(place) => anyhow::Error::new(error).context(Place(place.clone())),
+            Some(place) => anyhow::Error::new(error).context(FailurePlace(place.clone())),
             None => error.into(),
         })
     })

@@ -84,7 +84,7 @@ fn fits(tag: u64, bits: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::fake::{Answer, Fake};
+    use crate::device::fake::{Fake, FakeAnswer};
     use ebof_nvme::identify::IdentifyNamespace;
     use ebof_nvme::io::BlockRange;
     use ebof_nvme::opcode::nvm;
@@ -106,7 +106,7 @@ mod tests {
         let mut extended = NvmNamespace::default();
         // 64-bit guards, 16 bits of storage tag.
         extended.elbaf[0].set(2 << 7 | 16);
-        let answers = || [Answer::data(namespace.as_bytes()), Answer::data(extended.as_bytes())];
+        let answers = || [FakeAnswer::data(namespace.as_bytes()), FakeAnswer::data(extended.as_bytes())];
         let sqe = BlockRange::new(0, 1).encode(nvm::READ, Nsid(1));
         let args =
             TagArgs { ref_tag: Some(1), storage_tag: Some(0xabcd), storage_tag_check: true, ..TagArgs::default() };

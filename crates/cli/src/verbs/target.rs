@@ -24,7 +24,7 @@ use super::{Outcome, edit, question, watch};
 use crate::control::{ControlClient, Reach};
 use crate::failure::Failure;
 use crate::file::Kind;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::configuration::ShownApplied;
 use crate::output::drive::ShownDrive;
 use crate::output::status::ShownStatus;
@@ -416,7 +416,7 @@ pub(super) fn carry_out(
 
 /// Waits for the end of a task, and tells what takes long.
 pub(super) fn follow(control: &ControlClient, task: Task, global: &Global) -> anyhow::Result<Task> {
-    let tells = global.format == Format::Normal;
+    let tells = global.format == OutputFormat::Normal;
     Ok(control.wait(task, |task| {
         let is_long = task.elapsed_ms >= TOLD_AFTER_MS || global.is_verbose();
         if tells && is_long && !task.is_over() {

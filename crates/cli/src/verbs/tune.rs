@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 use ebof_attach::state::StateDir;
 use ebof_tune::{
-    Interrupts, MTU_MAX, MTU_MIN, Machine, Name, Options, Record, RecordError, Report, Step, StepOutcome, SurveyError,
-    System, apply, survey, undo,
+    ChangeRecord, Interrupts, MTU_MAX, MTU_MIN, Machine, Name, RecordError, Report, Step, StepOutcome, SurveyError,
+    SurveyOptions, System, apply, survey, undo,
 };
 
 use super::Outcome;
@@ -96,8 +96,8 @@ impl Tune {
         Ok(status)
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> SurveyOptions {
+        SurveyOptions {
             goal: match self.goal {
                 Goal::Throughput => ebof_tune::Goal::Throughput,
                 Goal::Latency => ebof_tune::Goal::Latency,
@@ -124,7 +124,7 @@ fn take_back(machine: &dyn Machine, global: &Global) -> Outcome {
     Ok(status)
 }
 
-fn look(machine: &dyn Machine, options: &Options) -> Result<Report, Failure> {
+fn look(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, Failure> {
     survey(machine, options).map_err(|error| {
         let advice = match &error {
             SurveyError::NoInterface { known, .. } | SurveyError::NoDevice { known, .. } => listed(known),
@@ -140,12 +140,12 @@ fn listed(known: &[String]) -> String {
     if known.is_empty() { "there is none here".to_owned() } else { format!("there are: {}", known.join(", ")) }
 }
 
-fn open(machine: &dyn Machine) -> Result<Record, Failure> {
+fn open(machine: &dyn Machine) -> Result<ChangeRecord, Failure> {
     let states = StateDir::standard();
     // Taking the lock makes the directory, and checks whose it is.
     let checked = states.lock();
     checked.map_err(|error| Failure::new("state", error.to_string(), "settings are changed by root"))?;
-    Record::open(&states.path().join(DIRECTORY), machine).map_err(|error| failure(&error))
+    ChangeRecord::open(&states.path().join(DIRECTORY), machine).map_err(|error| failure(&error))
 }
 
 /// How many changes can be undone. Who only looks makes no directory, and may not be able to see
@@ -155,7 +155,7 @@ fn recorded(machine: &dyn Machine) -> Option<usize> {
     if !directory.is_dir() {
         return Some(0);
     }
-    match Record::open(&directory, machine) {
+    match ChangeRecord::open(&directory, machine) {
         Ok(record) => Some(record.changes().len()),
         Err(error) => {
             say(&format!("what was changed before is not shown: {error}"));
@@ -198,7 +198,7 @@ mod tests {
         tune: Tune,
     }
 
-    fn parse(line: &str) -> Result<Options, clap::error::ErrorKind> {
+    fn parse(line: &str) -> Result<SurveyOptions, clap::error::ErrorKind> {
         let line = ["tune"].into_iter().chain(line.split_whitespace());
         Line::try_parse_from(line).map(|line| line.tune.options()).map_err(|error| error.kind())
     }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(names(&options.interfaces), "eth0 eth1");
         assert_eq!(names(&options.devices), "nvme0n1");
         assert_eq!((options.mtu, options.interrupts), (Some(9000), Interrupts::Spread));
-        assert_eq!(parse("").unwrap(), Options::default());
+        assert_eq!(parse("").unwrap(), SurveyOptions::default());
     }
 
     #[test]

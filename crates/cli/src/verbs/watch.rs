@@ -9,7 +9,7 @@ use ebof_manage::events::EventsSince;
 
 use super::Outcome;
 use crate::control::ControlClient;
-use crate::global::{Format, Global};
+use crate::global::{Global, OutputFormat};
 use crate::output::watch::{ShownEvents, ShownSlow, event_json, event_line, lost_line};
 use crate::output::{print, show};
 
@@ -78,12 +78,12 @@ impl ShowEvents {
 fn followed(news: &EventsSince, global: &Global) -> anyhow::Result<String> {
     let mut text = String::new();
     match global.format {
-        Format::Json => {
+        OutputFormat::Json => {
             for event in &news.events {
                 text += &event_json(event, news).to_line()?;
             }
         }
-        Format::Normal | Format::Binary => {
+        OutputFormat::Normal | OutputFormat::Binary => {
             text += &lost_line(news.lost);
             news.events.iter().for_each(|event| text += &event_line(event));
         }

@@ -25,7 +25,7 @@ use ebof::{Controller, Nsid, Options, Uri};
 use ebof_cli::output::json::Object;
 use ebof_cli::output::print;
 use ebof_cli::output::text::si;
-use ebof_cli::{Failure, Format};
+use ebof_cli::{Failure, OutputFormat};
 use serde_json::Value;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
@@ -38,8 +38,8 @@ use stage::Stage;
 #[command(name = "demo", max_term_width = 100)]
 struct Args {
     /// Format of the result
-    #[arg(short = 'o', long = "output-format", value_enum, default_value_t = Format::Normal, value_name = "FORMAT")]
-    format: Format,
+    #[arg(short = 'o', long = "output-format", value_enum, default_value_t = OutputFormat::Normal, value_name = "FORMAT")]
+    format: OutputFormat,
     /// Port of 127.0.0.1 to serve on; another one if it is in use
     #[arg(long, value_name = "PORT", default_value_t = 4420)]
     port: u16,
@@ -89,19 +89,19 @@ fn main() -> ExitCode {
 /// Runs the demonstration.
 fn run(args: &Args) -> anyhow::Result<()> {
     let directory = args.directory.clone().unwrap_or_else(std::env::temp_dir);
-    let mut stage = Stage::new(&program()?, &directory, args.format == Format::Json)?;
+    let mut stage = Stage::new(&program()?, &directory, args.format == OutputFormat::Json)?;
     if args.enclosure {
         let guest = args.guest.as_deref().map(std::path::absolute).transpose().context("--guest")?;
         let shown = enclosure::play(&mut stage, args.quick, guest.as_deref());
         let shown = put_away(&mut stage, shown)?;
-        if args.format == Format::Json {
+        if args.format == OutputFormat::Json {
             print(shown.json().to_text()?.as_bytes())?;
         }
         return Ok(());
     }
     let shown = play(args, &mut stage);
     let shown = put_away(&mut stage, shown)?;
-    if args.format == Format::Json {
+    if args.format == OutputFormat::Json {
         print(shown.json().to_text()?.as_bytes())?;
     }
     if !shown.differing.is_empty() {

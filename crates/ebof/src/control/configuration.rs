@@ -23,7 +23,7 @@ use ebof_manage::api::{
 use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::load::load_as;
-use ebof_manage::{Format, Loaded, Target as _};
+use ebof_manage::{FileFormat, Loaded, Target as _};
 
 use super::{By, beside};
 use crate::generations::Generations;
@@ -286,8 +286,8 @@ pub(crate) fn loaded(managed: &Managed, desired: Desired) -> Result<(Loaded, Str
     let Desired { toml, json, generation: stored, base, name, promise: _ } = desired;
     let bad = |message: String| No::value(StatusCode::BAD_REQUEST, message, WANTED);
     let (format, text) = match (toml, json, stored) {
-        (Some(text), None, None) => (Format::Toml, text),
-        (None, Some(text), None) => (Format::Json, text),
+        (Some(text), None, None) => (FileFormat::Toml, text),
+        (None, Some(text), None) => (FileFormat::Json, text),
         (None, None, Some(stored)) => return generation(managed, &stored),
         _ => return Err(bad("it has not one text".to_owned())),
     };

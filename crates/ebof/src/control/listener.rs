@@ -11,7 +11,7 @@ use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{Connection, ERROR_PAUSE, LOG_INTERVAL, Limits, is_of_one_connection};
+use crate::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
 
 /// The most connections.
 pub(super) const CONNECTIONS: usize = 64;
@@ -24,13 +24,13 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(60);
 pub(super) struct Listener {
     inner: UnixListener,
     /// By process.
-    limits: Limits<Option<i32>>,
+    limits: ConnectionLimits<Option<i32>>,
     logged_at: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn new(inner: UnixListener, lifetime: Duration) -> Self {
-        Self { inner, limits: Limits::new(CONNECTIONS / 2, CONNECTIONS, lifetime), logged_at: None }
+        Self { inner, limits: ConnectionLimits::new(CONNECTIONS / 2, CONNECTIONS, lifetime), logged_at: None }
     }
 
     fn log_limited(&mut self, message: &str) {

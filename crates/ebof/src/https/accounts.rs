@@ -21,7 +21,7 @@ const INITIAL_FILE: &str = "initial-password";
 pub(crate) const FIRST_NAME: &str = "admin";
 
 /// Accounts, and how the first administrator gets in.
-pub(crate) struct Opened {
+pub(crate) struct OpenedAccounts {
     pub(crate) access: Arc<Access>,
     /// The file with the password, which is still to be changed.
     pub(crate) initial_password: Option<PathBuf>,
@@ -63,7 +63,7 @@ fn has_first_password(text: &str) -> bool {
 ///
 /// # Errors
 /// They are damaged, or cannot be stored: a target is not managed over the network then.
-pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
+pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<OpenedAccounts> {
     let path = state.path_of(FILE).display().to_string();
     let damaged = |message: String| {
         let advice = format!(
@@ -90,7 +90,7 @@ pub(crate) fn open(state: &Arc<StateDirectory>) -> anyhow::Result<Opened> {
         state.remove(INITIAL_FILE).context("removing the password of the first administrator")?;
         None
     };
-    Ok(Opened { access, initial_password })
+    Ok(OpenedAccounts { access, initial_password })
 }
 
 fn first_password_is_to_be_changed(access: &Access) -> bool {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn the_first_password_is_in_a_file_until_it_is_changed() {
         let directory = tempfile::tempdir().unwrap();
-        let Opened { access, initial_password } = open(&state(&directory)).unwrap();
+        let OpenedAccounts { access, initial_password } = open(&state(&directory)).unwrap();
         let path = initial_password.unwrap();
         let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
         assert_eq!(mode & 0o777, 0o600);
@@ -123,7 +123,7 @@ mod tests {
         let password = text.lines().last().unwrap();
         let user = access.login([127, 0, 0, 1].into(), FIRST_NAME, password).unwrap();
         drop(access);
-        let Opened { access, initial_password } = open(&state(&directory)).unwrap();
+        let OpenedAccounts { access, initial_password } = open(&state(&directory)).unwrap();
         assert_eq!(initial_password.as_ref(), Some(&path), "it is told again");
         let change = AccountChange { password: Some("another one".to_owned()), ..AccountChange::default() };
         access.change_account(user.account, &change, None).unwrap();

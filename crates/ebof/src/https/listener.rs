@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::rates::{Rates, network};
 use super::service::{Service, Visitor};
-use crate::limits::{Connection, ERROR_PAUSE, LOG_INTERVAL, Limits, is_of_one_connection};
+use crate::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
 
 /// The most connections.
 pub(super) const CONNECTIONS: usize = 256;
@@ -73,15 +73,15 @@ pub(super) struct Acceptor {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) service: Arc<Service>,
-    pub(super) limits: Arc<Limits<IpAddr>>,
+    pub(super) limits: Arc<ConnectionLimits<IpAddr>>,
     pub(super) new: Arc<Rates<IpAddr>>,
     pub(super) times: Times,
 }
 
 /// What the acceptors of a target share.
-pub(super) fn limits() -> (Arc<Limits<IpAddr>>, Arc<Rates<IpAddr>>) {
+pub(super) fn limits() -> (Arc<ConnectionLimits<IpAddr>>, Arc<Rates<IpAddr>>) {
     let (burst, per_second) = NEW;
-    (Arc::new(Limits::new(PER_ADDRESS, CONNECTIONS, LIFETIME)), Arc::new(Rates::new(burst, per_second)))
+    (Arc::new(ConnectionLimits::new(PER_ADDRESS, CONNECTIONS, LIFETIME)), Arc::new(Rates::new(burst, per_second)))
 }
 
 impl Acceptor {

@@ -17,7 +17,7 @@ use super::redfish::Redfish;
 use super::service::Service;
 use super::{THREADS_MAX, host_name, renew};
 use crate::doors::{Doors, Scheme, Serves};
-use crate::limits::{self, Limits};
+use crate::limits::{self, ConnectionLimits};
 use crate::managed::{Managed, Remote};
 
 /// The backlog of connections that are not accepted yet; the system may limit it further.
@@ -27,7 +27,7 @@ struct Serving {
     runtime: Handle,
     tls: Arc<rustls::ServerConfig>,
     service: Arc<Service>,
-    limits: Arc<Limits<IpAddr>>,
+    limits: Arc<ConnectionLimits<IpAddr>>,
     new: Arc<Rates<IpAddr>>,
     times: Times,
 }

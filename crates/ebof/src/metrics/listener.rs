@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{Connection, ERROR_PAUSE, LOG_INTERVAL, Limits, is_of_one_connection};
+use crate::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
 
 /// The most connections from one address.
 pub(super) const PER_ADDRESS: usize = 32;
@@ -22,13 +22,13 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 /// A listener with limits.
 pub(super) struct Listener {
     inner: TcpListener,
-    limits: Limits<IpAddr>,
+    limits: ConnectionLimits<IpAddr>,
     logged_at: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn new(inner: TcpListener, lifetime: Duration) -> Self {
-        Self { inner, limits: Limits::new(PER_ADDRESS, CONNECTIONS, lifetime), logged_at: None }
+        Self { inner, limits: ConnectionLimits::new(PER_ADDRESS, CONNECTIONS, lifetime), logged_at: None }
     }
 
     fn log_limited(&mut self, error: &io::Error) {

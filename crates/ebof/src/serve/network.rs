@@ -12,7 +12,7 @@ use ebof_state::StateDirectory;
 use super::Args;
 use crate::doors::{Addresses, Scheme};
 use crate::https;
-use crate::https::accounts::{self, FIRST_NAME, Opened};
+use crate::https::accounts::{self, FIRST_NAME, OpenedAccounts};
 use crate::identity;
 use crate::made;
 use crate::managed::{Managed, Remote};
@@ -76,7 +76,7 @@ impl RemoteWanted {
         let (addresses, state) = (self.addresses, Arc::clone(&self.state));
         let files = [accounts::FILE, identity::FILE];
         let made = made::check(&state, &files, self.create)?;
-        let Opened { access, initial_password } = accounts::open(&state)?;
+        let OpenedAccounts { access, initial_password } = accounts::open(&state)?;
         let place = state.path().display().to_string();
         let identity = https::identity(&addresses, Arc::clone(&state))?;
         made::note(&state, &files)?;

@@ -7,7 +7,7 @@ use super::make::Tree;
 use super::{Edit, Edits, Object};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::enclosure::{Mistake, MistakeKind};
-use crate::load::{Format, Loaded, load_as};
+use crate::load::{FileFormat, Loaded, load_as};
 
 /// What messages about the text call it.
 const NAME: &str = "edits";
@@ -76,7 +76,7 @@ impl Lines {
 pub(super) fn read(tree: Tree, edits: &Edits) -> Result<Loaded, Vec<Mistake>> {
     let Tree(tables) = tree;
     let lines = written(&tables);
-    let loaded = load_as(Format::Json, NAME, &lines.text);
+    let loaded = load_as(FileFormat::Json, NAME, &lines.text);
     loaded.map(|loaded| of_edits(loaded, &lines, edits)).map_err(|diagnostics| {
         let errors = diagnostics.items.into_iter().filter(|item| item.severity == Severity::Error);
         errors.map(|item| mistake(&item, &lines, edits)).collect()

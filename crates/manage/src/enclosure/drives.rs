@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::refusal::{Mistake, MistakeKind};
 use crate::config::{Config, Subsystem};
 use crate::diagnostic::Severity;
-use crate::load::{Format, load_as};
+use crate::load::{FileFormat, load_as};
 
 /// A drive to be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl NewDrive {
             "nqn": nqn, "drive": self.name(), "ports": ports, "allow_any_host": any, "allowed_hosts": hosts,
         });
         add("subsystems", subsystem);
-        let loaded = load_as(Format::Json, "request", &Value::Object(config).to_string());
+        let loaded = load_as(FileFormat::Json, "request", &Value::Object(config).to_string());
         match loaded {
             Ok(loaded) if mistakes.is_empty() => Ok(merged(current, &loaded.config)),
             Ok(_) => Err(mistakes),

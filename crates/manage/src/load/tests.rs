@@ -112,10 +112,10 @@ fn relative_paths_are_relative_to_the_file() {
 
 #[test]
 fn the_format_is_detected_by_name_then_by_content() {
-    assert_eq!(Format::detect("a.TOML", "{"), Format::Toml);
-    assert_eq!(Format::detect("a.json", ""), Format::Json);
-    assert_eq!(Format::detect("nvmet.conf", " \n{}"), Format::Json);
-    assert_eq!(Format::detect("-", "[target]"), Format::Toml);
+    assert_eq!(FileFormat::detect("a.TOML", "{"), FileFormat::Toml);
+    assert_eq!(FileFormat::detect("a.json", ""), FileFormat::Json);
+    assert_eq!(FileFormat::detect("nvmet.conf", " \n{}"), FileFormat::Json);
+    assert_eq!(FileFormat::detect("-", "[target]"), FileFormat::Toml);
 }
 
 #[test]

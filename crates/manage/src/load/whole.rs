@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use thiserror::Error;
 
-use super::{Format, Loaded};
+use super::{FileFormat, Loaded};
 use crate::config::Config;
 use crate::plan::{Change, Plan};
 use crate::read::tree::{Node, Value};
@@ -57,8 +57,8 @@ pub enum Objection {
 }
 
 impl Whole {
-    pub(super) fn of(format: Format, text: &str, root: Option<&Node>) -> Self {
-        let unended = format == Format::Toml && !text.is_empty() && !text.ends_with('\n');
+    pub(super) fn of(format: FileFormat, text: &str, root: Option<&Node>) -> Self {
+        let unended = format == FileFormat::Toml && !text.is_empty() && !text.ends_with('\n');
         let subsystems = root.and_then(|root| root.entry("subsystems")).map(|entry| entry.node.elements());
         let name = |node: &Node| match &node.entry("nqn")?.node.value {
             Value::String(text) => Some(text.clone()),

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use crate::diagnostic::{Collector, MAX_ITEMS, Span};
 use crate::keys::{Form, Key};
 use crate::nearest::nearest;
-use crate::read::tree::{Entry, Node, Value};
+use crate::read::tree::{KeyEntry, Node, Value};
 use crate::read::values::{self, as_string, mismatch};
 
 /// A table that is being read. A key becomes known by being read.
@@ -15,7 +15,7 @@ pub(crate) struct Table<'t> {
     /// What the table describes, for messages: `a port`.
     what: &'static str,
     span: Span,
-    entries: &'t [Entry],
+    entries: &'t [KeyEntry],
     known: Vec<&'static str>,
 }
 
@@ -94,7 +94,7 @@ impl<'t> Table<'t> {
     }
 
     /// The entry of a key. JSON's null counts as missing.
-    pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'t Entry> {
+    pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'t KeyEntry> {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
@@ -179,7 +179,7 @@ impl<'t> Table<'t> {
     }
 
     /// Unknown keys, each with a message and a help text.
-    pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t Entry, String, String)> {
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = (&'t KeyEntry, String, String)> {
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
         unknown.enumerate().map(|(at, entry)| {
             // Comparing takes time: only for as many keys as are shown.

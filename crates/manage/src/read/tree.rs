@@ -30,12 +30,12 @@ pub(crate) enum Value {
     /// Only JSON has it.
     Null,
     Array(Vec<Node>),
-    Table(Vec<Entry>),
+    Table(Vec<KeyEntry>),
 }
 
 /// A key, its position, and its value.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct KeyEntry {
     pub(crate) key: String,
     pub(crate) key_span: Span,
     pub(crate) node: Node,
@@ -59,7 +59,7 @@ impl Value {
 
 impl Node {
     /// The entry of a table; `None` for everything else.
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&KeyEntry> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
             _ => None,
@@ -96,7 +96,7 @@ pub(crate) fn from_toml(text: &str, out: &mut Collector<'_>) -> Option<Node> {
 }
 
 fn toml_table(table: &DeTable<'_>) -> Value {
-    let entries = table.iter().map(|(key, value)| Entry {
+    let entries = table.iter().map(|(key, value)| KeyEntry {
         key: key.get_ref().to_string(),
         key_span: key.span(),
         node: toml_node(value.span(), value.get_ref()),
@@ -197,7 +197,7 @@ impl<'a> JsonReader<'a, '_, '_> {
 
     fn table(&mut self, raw: &'a str) -> Option<Value> {
         let RawEntries(raw_entries) = self.checked(raw, serde_json::from_str(raw))?;
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<KeyEntry> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for (key, value) in raw_entries {
             let key_span = self.span(key.get());
@@ -206,7 +206,7 @@ impl<'a> JsonReader<'a, '_, '_> {
                 self.out.error(key_span, format!("`{key}` is given twice"), "write it once");
                 continue;
             }
-            entries.push(Entry { key, key_span, node: self.node(value.get())? });
+            entries.push(KeyEntry { key, key_span, node: self.node(value.get())? });
         }
         Some(Value::Table(entries))
     }

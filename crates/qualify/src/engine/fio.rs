@@ -11,7 +11,7 @@ use std::time::Duration;
 use ebof_bench::{LoadProgress, Phase};
 
 use super::child::{Finish, Generator, Words};
-use super::{EngineError, Load, LoadResult, Place, programs};
+use super::{EngineError, Load, LoadResult, LoadTarget, programs};
 
 mod command;
 mod live;
@@ -86,11 +86,11 @@ fn check(fio: &Path, load: &Load<'_>) -> Result<(), EngineError> {
         }
     }
     match load.place {
-        Place::Memory(_) => Err(EngineError::Unsupported("fio has no engine for a device in memory".to_owned())),
-        Place::Iscsi(_) if !programs::fio_has_engine(fio, "libiscsi") => {
+        LoadTarget::Memory(_) => Err(EngineError::Unsupported("fio has no engine for a device in memory".to_owned())),
+        LoadTarget::Iscsi(_) if !programs::fio_has_engine(fio, "libiscsi") => {
             Err(EngineError::Unsupported("this fio was built without its engine libiscsi".to_owned()))
         }
-        Place::Nbd(_) if !programs::fio_has_engine(fio, "nbd") => {
+        LoadTarget::Nbd(_) if !programs::fio_has_engine(fio, "nbd") => {
             Err(EngineError::Unsupported("this fio was built without its engine nbd".to_owned()))
         }
         _ => Ok(()),
@@ -100,7 +100,7 @@ fn check(fio: &Path, load: &Load<'_>) -> Result<(), EngineError> {
 /// Where ebof's engine is, for a load that needs it.
 fn engine_library(load: &Load<'_>) -> Result<PathBuf, EngineError> {
     match load.place {
-        Place::Namespace { .. } => programs::find_engine_library(),
+        LoadTarget::Namespace { .. } => programs::find_engine_library(),
         _ => Ok(programs::LIBRARY.into()),
     }
 }

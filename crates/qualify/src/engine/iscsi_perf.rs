@@ -10,7 +10,7 @@ use std::time::Duration;
 use ebof_bench::{Job, LoadProgress, Phase, Report};
 
 use super::child::{Finish, Generator};
-use super::{EngineError, Load, LoadResult, Place, count, programs, report_of_rate};
+use super::{EngineError, Load, LoadResult, LoadTarget, count, programs, report_of_rate};
 
 /// How the line begins that it prints again and again.
 const STATUS: &str = "iops average ";
@@ -25,7 +25,7 @@ const BLOCK_BYTES: u32 = 512;
 /// [`EngineError::Unsupported`]: it cannot do this.
 pub fn command(load: &Load<'_>) -> Result<Vec<String>, EngineError> {
     let unsupported = |why: &str| Err(EngineError::Unsupported(format!("iscsi-perf {why}")));
-    let Place::Iscsi(uri) = load.place else { return unsupported("is for iSCSI only") };
+    let LoadTarget::Iscsi(uri) = load.place else { return unsupported("is for iSCSI only") };
     let [job] = load.jobs else { return unsupported("has no second group of threads") };
     let is_limited = job.rate_iops.is_some() || job.rate.read.is_some() || job.rate.write.is_some();
     let Some(runtime) = job.runtime else { return unsupported("ends with its time only") };
@@ -130,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> Place {
-        Place::Iscsi("iscsi://127.0.0.1:3260/iqn.2014-08.org.example:a/1".to_owned())
+    fn place() -> LoadTarget {
+        LoadTarget::Iscsi("iscsi://127.0.0.1:3260/iqn.2014-08.org.example:a/1".to_owned())
     }
 
     fn run_script(script: &str, told: ControlFlow<()>) -> Result<LoadResult, EngineError> {

@@ -4,17 +4,17 @@
 use std::path::{Path, PathBuf};
 
 use crate::document::{Column, Phase};
-use crate::engine::{Load, Place, fio};
+use crate::engine::{Load, LoadTarget, fio};
 
 /// The command; `None` for a device that fio cannot use.
 pub(super) fn command(phase: &Phase, column: &Column) -> Option<Vec<String>> {
     let name = || column.device.name.clone();
     let place = match column.device.kind.as_str() {
-        "nvme+tcp" | "nvme+rdma" => Place::Namespace { uri: name(), options: Vec::new() },
-        "nbd" => Place::Nbd(name()),
-        "iscsi" => Place::Iscsi(name()),
-        "null" => Place::Null,
-        "block" | "file" => Place::Path(PathBuf::from(name())),
+        "nvme+tcp" | "nvme+rdma" => LoadTarget::Namespace { uri: name(), options: Vec::new() },
+        "nbd" => LoadTarget::Nbd(name()),
+        "iscsi" => LoadTarget::Iscsi(name()),
+        "null" => LoadTarget::Null,
+        "block" | "file" => LoadTarget::Path(PathBuf::from(name())),
         _ => return None,
     };
     let load = Load {

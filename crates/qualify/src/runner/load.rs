@@ -14,7 +14,7 @@ use super::{Observer, now_ms};
 use crate::conditions::{Observation, listener};
 use crate::device::Kind;
 use crate::document::{Conditions, EngineName, Phase, Point, Run, SERIES_MAX, Tool};
-use crate::engine::{self, EngineError, Place, fio, iscsi_perf, programs, tools};
+use crate::engine::{self, EngineError, LoadTarget, fio, iscsi_perf, programs, tools};
 use crate::file_system::{Attach, BlockDevice, Mount};
 use crate::procedure::{ColumnPlan, DeviceUnderTest};
 use crate::steady::steady;
@@ -294,28 +294,28 @@ fn size(capacity_bytes: u64, jobs: &[Job]) -> u64 {
 }
 
 /// Where another program finds the device of a column.
-pub(crate) fn place_of(device: &crate::device::Device, options: Option<&ebof_initiator::Options>) -> Place {
+pub(crate) fn place_of(device: &crate::device::Device, options: Option<&ebof_initiator::Options>) -> LoadTarget {
     match &device.kind {
         Kind::Namespace(plain, nsid) => {
             let options = options.unwrap_or(plain);
             let source = Source::Fabric(Box::new(options.clone()), *nsid);
             let host = ("hostnqn".to_owned(), options.host_nqn.to_string());
-            Place::Namespace { uri: source.describe(), options: vec![host] }
+            LoadTarget::Namespace { uri: source.describe(), options: vec![host] }
         }
-        Kind::Path(path, _) => Place::Path(path.clone()),
-        Kind::Opened(_, "null") => Place::Null,
-        Kind::Opened(source, _) => Place::Memory(match source {
+        Kind::Path(path, _) => LoadTarget::Path(path.clone()),
+        Kind::Opened(_, "null") => LoadTarget::Null,
+        Kind::Opened(source, _) => LoadTarget::Memory(match source {
             Source::Device(device, _) => device.geometry().capacity_bytes,
             _ => 0,
         }),
-        Kind::Iscsi => Place::Iscsi(device.name.clone()),
-        Kind::Nbd => Place::Nbd(device.name.clone()),
+        Kind::Iscsi => LoadTarget::Iscsi(device.name.clone()),
+        Kind::Nbd => LoadTarget::Nbd(device.name.clone()),
     }
 }
 
-fn place(setting: &Loading<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> Place {
+fn place(setting: &Loading<'_>, column: &ColumnPlan, mount: Option<&Mount>) -> LoadTarget {
     match mount {
-        Some(mount) => Place::Path(mount.file.clone()),
+        Some(mount) => LoadTarget::Path(mount.file.clone()),
         None => place_of(&setting.devices[column.device].device, column.options.as_deref()),
     }
 }

@@ -10,7 +10,7 @@ use ebof_bench::{Job, LoadProgress, Mix};
 use ebof_manage::config::{Namespace, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_qualify::engine::{EngineError, Load, LoadResult, Place, fio, programs};
+use ebof_qualify::engine::{EngineError, Load, LoadResult, LoadTarget, fio, programs};
 use ebof_server::{Settings, Target};
 
 const NQN: &str = "nqn.2014-08.org.example:drive0";
@@ -30,16 +30,16 @@ pub(crate) fn paced(rw: Mix) -> Job {
     Job { runtime: Some(Duration::from_millis(1100)), rate_iops: Some(500), threads: 2, ..Job::new(rw) }
 }
 
-pub(crate) fn run(place: &Place, jobs: &[Job], directory: &Path) -> Result<LoadResult, EngineError> {
+pub(crate) fn run(place: &LoadTarget, jobs: &[Job], directory: &Path) -> Result<LoadResult, EngineError> {
     let load = Load { place, jobs, until_bytes: None, directory, size_bytes: FILE_BYTES };
     fio::run(&load, |_| ControlFlow::Continue(()))
 }
 
-fn file(directory: &Path) -> Place {
+fn file(directory: &Path) -> LoadTarget {
     // Its name has what fio takes for a separator.
     let path = directory.join("a drive:0,1");
     File::create(&path).unwrap().set_len(FILE_BYTES).unwrap();
-    Place::Path(path)
+    LoadTarget::Path(path)
 }
 
 /// A directory whose file system has `O_DIRECT`.
@@ -100,7 +100,7 @@ fn passes_and_bytes_are_counted() {
     let random = Job { rw: Mix::RandWrite, threads: 2, runtime: None, ..limited };
     assert_eq!(bytes(&random, None), FILE_BYTES);
     // The file is as long as before.
-    let Place::Path(path) = &place else { return };
+    let LoadTarget::Path(path) = &place else { return };
     assert_eq!(path.metadata().unwrap().len(), FILE_BYTES);
 }
 
@@ -131,11 +131,12 @@ fn a_device_that_is_not_there_is_not_made() {
     }
     let directory = directory();
     let path = directory.path().join("nvme9n1");
-    let error = run(&Place::Path(path.clone()), &[paced(Mix::RandWrite)], directory.path()).unwrap_err().to_string();
+    let error =
+        run(&LoadTarget::Path(path.clone()), &[paced(Mix::RandWrite)], directory.path()).unwrap_err().to_string();
     assert!(error.contains("to do:  the device is not there"), "{error}");
     assert!(!path.exists());
     // A directory is no device.
-    let error = run(&Place::Path(directory.path().into()), &[paced(Mix::RandRead)], directory.path()).unwrap_err();
+    let error = run(&LoadTarget::Path(directory.path().into()), &[paced(Mix::RandRead)], directory.path()).unwrap_err();
     assert!(matches!(error, EngineError::Failed { .. }), "{error}");
 }
 
@@ -145,10 +146,10 @@ fn the_null_device_is_measured() {
         return;
     }
     let directory = directory();
-    assert!(is_paced(&run(&Place::Null, &[paced(Mix::RandWrite)], directory.path()).unwrap(), 1000.0));
+    assert!(is_paced(&run(&LoadTarget::Null, &[paced(Mix::RandWrite)], directory.path()).unwrap(), 1000.0));
 }
 
-fn serve(drive: &str) -> (Target, Place) {
+fn serve(drive: &str) -> (Target, LoadTarget) {
     let nqn = Nqn::parse(NQN).unwrap();
     let port = Port::new(1, Listen::new([127, 0, 0, 1].into(), 0));
     let mut subsystem = Subsystem::new(nqn.clone());
@@ -159,7 +160,7 @@ fn serve(drive: &str) -> (Target, Place) {
     let target = Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap();
     let uri = format!("nvme+tcp://127.0.0.1:{}/{NQN}/1", target.addresses()[0].1.port());
     let options = vec![("hostnqn".to_owned(), "nqn.2014-08.org.example:bench".to_owned())];
-    (target, Place::Namespace { uri, options })
+    (target, LoadTarget::Namespace { uri, options })
 }
 
 /// Whether this fio and the engine fit each other.
@@ -190,7 +191,7 @@ fn a_namespace_is_measured_through_ebofs_engine() {
         assert!(is_paced(&outcome, 1000.0), "{:?}", outcome.reports[0]);
         assert!(outcome.command.iter().any(|word| word.ends_with("/libebof_fio.so")), "{:?}", outcome.command);
     }
-    let wrong = Place::Namespace { uri: format!("nvme+tcp://127.0.0.1:1/{NQN}/1"), options: Vec::new() };
+    let wrong = LoadTarget::Namespace { uri: format!("nvme+tcp://127.0.0.1:1/{NQN}/1"), options: Vec::new() };
     let error = run(&wrong, &[paced(Mix::RandRead)], directory.path()).unwrap_err().to_string();
     assert!(error.contains("nobody listens there") && error.ends_with("what the engine says"), "{error}");
 }

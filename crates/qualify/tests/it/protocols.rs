@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ebof_bench::{Job, Mix};
-use ebof_qualify::engine::{EngineError, Load, Place, fio, iscsi_perf, programs};
+use ebof_qualify::engine::{EngineError, Load, LoadTarget, fio, iscsi_perf, programs};
 
 use crate::fio::{directory, has_fio, is_paced, paced, run};
 
@@ -41,7 +41,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// nbdkit, or QEMU's server.
-fn nbd(directory: &Path) -> Option<(Server, Place)> {
+fn nbd(directory: &Path) -> Option<(Server, LoadTarget)> {
     let socket = directory.join("nbd.sock");
     let name = socket.to_string_lossy().into_owned();
     let server = if let Some(nbdkit) = programs::find("nbdkit") {
@@ -55,7 +55,7 @@ fn nbd(directory: &Path) -> Option<(Server, Place)> {
         return None;
     };
     wait_for("the server's socket", || socket.exists());
-    Some((server, Place::Nbd(format!("nbd+unix:///?socket={name}"))))
+    Some((server, LoadTarget::Nbd(format!("nbd+unix:///?socket={name}"))))
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn nbd_is_measured_through_fios_engine() {
 }
 
 /// tgtd with one unit. It needs root.
-fn tgt(directory: &Path) -> Option<(Server, Place)> {
+fn tgt(directory: &Path) -> Option<(Server, LoadTarget)> {
     let (Some(daemon), Some(admin)) = (programs::find("tgtd"), programs::find("tgtadm")) else {
         println!("SKIPPED: there is no iSCSI target (Debian's package tgt)");
         return None;
@@ -108,7 +108,7 @@ fn tgt(directory: &Path) -> Option<(Server, Place)> {
     assert!(tell(&format!("--op new --mode target --tid 1 -T {IQN}")));
     let unit = format!("--op new --mode logicalunit --tid 1 --lun 1 -b {}", image.display());
     assert!(tell(&unit) && tell("--op bind --mode target --tid 1 -I ALL"));
-    Some((server, Place::Iscsi(format!("iscsi://127.0.0.1:{port}/{IQN}/1"))))
+    Some((server, LoadTarget::Iscsi(format!("iscsi://127.0.0.1:{port}/{IQN}/1"))))
 }
 
 fn is_root() -> bool {
@@ -125,15 +125,15 @@ fn iscsi_is_measured_by_iscsi_perf_where_fio_cannot() {
     let short = tempfile::tempdir().unwrap();
     let Some((server, place)) = tgt(short.path()) else { return };
     let job = Job { depth: 8, runtime: Some(Duration::from_secs(2)), ..Job::new(Mix::RandRead) };
-    let measure = |place: &Place| {
+    let measure = |place: &LoadTarget| {
         let jobs = [job.clone()];
         let load = Load { place, jobs: &jobs, until_bytes: None, directory: directory.path(), size_bytes: MIB << 20 };
         iscsi_perf::run(&load, |_| ControlFlow::Continue(()))
     };
     let report = measure(&place).unwrap().reports.remove(0);
     assert!(report.total.iops > 100.0 && report.errors == 0, "{report:?}");
-    let wrong = Place::Iscsi(match &place {
-        Place::Iscsi(uri) => uri.replace("drive0", "drive1"),
+    let wrong = LoadTarget::Iscsi(match &place {
+        LoadTarget::Iscsi(uri) => uri.replace("drive0", "drive1"),
         _ => String::new(),
     });
     let error = measure(&wrong).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use crate::managed::parts::{CertificateSubject, ShownCertificate};
 use crate::managed::view::View;
 use crate::place::CertificatePlace;
 use crate::request::input::Input;
-use crate::response::head::{Action, Collection, Head, Link, json, link, links};
+use crate::response::head::{Collection, Head, Link, ResourceAction, json, link, links};
 use crate::response::message::{Message, Problem, Severity};
 use crate::response::time::date_time;
 
@@ -141,17 +141,17 @@ struct CertificateService {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#CertificateService.GenerateCSR")]
-    generate: Action,
+    generate: ResourceAction,
     #[serde(rename = "#CertificateService.ReplaceCertificate")]
-    replace: Action,
+    replace: ResourceAction,
 }
 
 impl CertificateService {
     fn new() -> Self {
-        let generate = Action::new(CertificatePlace::GenerateCsr)
+        let generate = ResourceAction::new(CertificatePlace::GenerateCsr)
             .accepts("KeyPairAlgorithm@Redfish.AllowableValues", vec!["TPM_ALG_ECDSA"])
             .accepts("KeyCurveId@Redfish.AllowableValues", vec!["TPM_ECC_NIST_P256"]);
-        let replace = Action::new(CertificatePlace::Replace)
+        let replace = ResourceAction::new(CertificatePlace::Replace)
             .accepts("CertificateType@Redfish.AllowableValues", vec!["PEM", "PEMchain"]);
         Self {
             head: Head::new(

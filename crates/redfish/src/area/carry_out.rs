@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ebof_manage::Config;
 use ebof_manage::api::{Desired, Revision};
 use ebof_manage::enclosure::{Change, MistakeKind, NamespaceName, Task, TaskState, Transaction};
-use ebof_manage::{Format, Severity};
+use ebof_manage::{FileFormat, Severity};
 use http::StatusCode;
 
 use crate::area::demand::{Creates, Demand, What};
@@ -128,7 +128,7 @@ pub(crate) fn checked(config: &Config) -> Result<String, Problem> {
     let Ok(text) = config.to_toml() else {
         return Err(refused_configuration("the configuration cannot be written", "Look for unusual characters."));
     };
-    let Err(diagnostics) = ebof_manage::load::load_as(Format::Toml, "request", &text) else { return Ok(text) };
+    let Err(diagnostics) = ebof_manage::load::load_as(FileFormat::Toml, "request", &text) else { return Ok(text) };
     let errors = diagnostics.items.into_iter().filter(|item| item.severity == Severity::Error);
     let messages: Vec<Message> = errors
         .map(|item| {

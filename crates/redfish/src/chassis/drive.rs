@@ -7,7 +7,7 @@ use super::pcie;
 use crate::managed::site::Site;
 use crate::managed::view::View;
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
-use crate::response::head::{Action, Head, Health, Identifier, Link, Oem, Status, link, links, oem};
+use crate::response::head::{Head, Health, Identifier, Link, Oem, ResourceAction, Status, link, links, oem};
 use crate::response::health::{health_of, status_of};
 
 #[derive(Serialize)]
@@ -65,7 +65,7 @@ struct DriveLinks {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#Drive.SecureErase")]
-    secure_erase: Action,
+    secure_erase: ResourceAction,
     #[serde(rename = "Oem")]
     oem: OemActions,
 }
@@ -73,9 +73,9 @@ struct Actions {
 #[derive(Serialize)]
 struct OemActions {
     #[serde(rename = "#EbofDrive.Remove")]
-    remove: Action,
+    remove: ResourceAction,
     #[serde(rename = "#EbofDrive.SelfTest")]
-    self_test: Action,
+    self_test: ResourceAction,
 }
 
 /// `EbofDrive.v1_0_0.Drive`.
@@ -206,11 +206,11 @@ impl Drive {
             environment_metrics: drive.temperature_kelvin.map(|_| link(place(ChassisPlace::DriveEnvironment))),
             links: DriveLinks::new(id, drive),
             actions: Actions {
-                secure_erase: Action::new(place(ChassisPlace::SecureErase))
+                secure_erase: ResourceAction::new(place(ChassisPlace::SecureErase))
                     .accepts("SanitizationType@Redfish.AllowableValues", sanitizations(details)),
                 oem: OemActions {
-                    remove: Action::new(place(ChassisPlace::RemoveDrive)),
-                    self_test: Action::new(place(ChassisPlace::SelfTest))
+                    remove: ResourceAction::new(place(ChassisPlace::RemoveDrive)),
+                    self_test: ResourceAction::new(place(ChassisPlace::SelfTest))
                         .accepts("Kind@Redfish.AllowableValues", vec!["Short", "Extended", "Abort"]),
                 },
             },

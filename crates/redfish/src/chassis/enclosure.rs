@@ -6,7 +6,7 @@ use super::sensor;
 use crate::managed::missing;
 use crate::managed::view::View;
 use crate::place::{ChassisPlace, ManagerPlace, StoragePlace, SystemPlace};
-use crate::response::head::{Action, Head, Health, Link, Oem, Status, link, links, oem};
+use crate::response::head::{Head, Health, Link, Oem, ResourceAction, Status, link, links, oem};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -52,7 +52,7 @@ struct Actions {
 #[derive(Serialize)]
 struct OemActions {
     #[serde(rename = "#EbofChassis.AddDrive")]
-    add_drive: Action,
+    add_drive: ResourceAction,
 }
 
 /// `EbofChassis.v1_0_0.Enclosure`.
@@ -105,7 +105,7 @@ impl Chassis {
                 managed_by: links([ManagerPlace::Manager]),
                 computer_systems: links([SystemPlace::System]),
             },
-            actions: Actions { oem: OemActions { add_drive: Action::new(ChassisPlace::AddDrive) } },
+            actions: Actions { oem: OemActions { add_drive: ResourceAction::new(ChassisPlace::AddDrive) } },
             oem: oem(Enclosure {
                 kind: "#EbofChassis.v1_0_0.Enclosure",
                 version: inventory.version.clone(),

@@ -14,7 +14,7 @@ use super::origin::origin;
 use crate::events::telemetry::report;
 use crate::managed::parts::Parts;
 use crate::managed::subscriptions::{
-    Policy, Push, Record, Subject, Subscription, SubscriptionState, Subscriptions, Tests, payload,
+    EventRecord, Policy, Push, Subject, Subscription, SubscriptionState, Subscriptions, Tests, payload,
 };
 use crate::managed::view::View;
 use crate::place::ReportKind;
@@ -143,10 +143,11 @@ fn next_events(
     loop {
         let more = view.parts.events.since(subscription.seen, RECORDS_MAX);
         let upto = more.events.last().map_or(subscription.seen.min(more.latest), |event| event.id);
-        let loss = (more.lost > 0 && subscription.seen > 0).then(|| Record::for_lost_events(more.lost, view.now()));
-        let events = more.events.iter().map(|event| Record::from_event(event, origin(event, view)));
+        let loss =
+            (more.lost > 0 && subscription.seen > 0).then(|| EventRecord::for_lost_events(more.lost, view.now()));
+        let events = more.events.iter().map(|event| EventRecord::from_event(event, origin(event, view)));
         let all = loss.into_iter().chain(events).chain(std::mem::take(&mut tests));
-        let wanted: Vec<Record> = all.filter(|record| push.selection.admits(&record.filter_fields())).collect();
+        let wanted: Vec<EventRecord> = all.filter(|record| push.selection.admits(&record.filter_fields())).collect();
         if !wanted.is_empty() {
             let body = payload(&upto.to_string(), &push.context, &wanted);
             return Some((Content::Events { upto, tests_upto }, body));

@@ -10,7 +10,7 @@ use crate::managed::subscriptions::{
 };
 use crate::place::{EventPlace, ReportKind};
 use crate::request::input::Input;
-use crate::response::head::{Action, Head, Health, Link, State, Status, json, links};
+use crate::response::head::{Head, Health, Link, ResourceAction, State, Status, json, links};
 use crate::response::message::{Message, Problem};
 
 /// The most entries of each list of a subscription, and of its headers.
@@ -264,9 +264,9 @@ struct Pushed {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#EventDestination.SuspendSubscription")]
-    suspend: Action,
+    suspend: ResourceAction,
     #[serde(rename = "#EventDestination.ResumeSubscription")]
-    resume: Action,
+    resume: ResourceAction,
 }
 
 /// A subscription as a resource.
@@ -331,8 +331,8 @@ impl Pushed {
             delivery_retry_policy: policy.map_or("TerminateAfterRetries", |(name, _)| name),
             verify_certificate: push.verify,
             actions: Actions {
-                suspend: Action::new(EventPlace::Suspend(id.to_owned())),
-                resume: Action::new(EventPlace::Resume(id.to_owned())),
+                suspend: ResourceAction::new(EventPlace::Suspend(id.to_owned())),
+                resume: ResourceAction::new(EventPlace::Resume(id.to_owned())),
             },
         }
     }

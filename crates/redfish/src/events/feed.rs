@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::origin::origin;
 use crate::events::telemetry::report;
 use crate::managed::parts::Parts;
-use crate::managed::subscriptions::{Record, StreamReader, payload, prefix};
+use crate::managed::subscriptions::{EventRecord, StreamReader, payload, prefix};
 use crate::managed::view::View;
 use crate::place::ReportKind;
 use crate::request::caller::Caller;
@@ -144,14 +144,14 @@ impl Stream {
         let view = View::new(&parts);
         let more = parts.events.since(self.seen, RECORDS_MAX);
         if more.lost > 0 && self.seen > 0 {
-            let record = Record::for_lost_events(more.lost, view.now());
+            let record = EventRecord::for_lost_events(more.lost, view.now());
             self.waiting.push_back(message(None, &payload("lost", "", &[record])));
             self.is_over = true;
             return;
         }
         for event in &more.events {
             self.seen = event.id;
-            let record = Record::from_event(event, origin(event, &view));
+            let record = EventRecord::from_event(event, origin(event, &view));
             if self.wants(&record) {
                 let id = event.id.to_string();
                 self.waiting.push_back(message(Some(event.id), &payload(&id, "", &[record])));
@@ -181,7 +181,7 @@ impl Stream {
         }
     }
 
-    fn wants(&self, record: &Record) -> bool {
+    fn wants(&self, record: &EventRecord) -> bool {
         let Some(filter) = &self.filter else { return true };
         let fields = record.filter_fields();
         filter.holds(&serde_json::json!({

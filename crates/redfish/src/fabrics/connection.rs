@@ -11,7 +11,7 @@ use crate::managed::names::Permission;
 use crate::managed::site::{AnyController, Site};
 use crate::managed::view::{Namespace, Storage, View};
 use crate::place::{FabricKind, FabricPlace, StoragePlace};
-use crate::response::head::{Action, Head, Link, Oem, State, Status, link, links, oem};
+use crate::response::head::{Head, Link, Oem, ResourceAction, State, Status, link, links, oem};
 
 /// A permission, with what it is for.
 #[derive(Clone, Copy, Debug)]
@@ -119,9 +119,9 @@ struct ConnectionLinks {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#Connection.AddVolumeInfo")]
-    add: Action,
+    add: ResourceAction,
     #[serde(rename = "#Connection.RemoveVolumeInfo")]
-    remove: Action,
+    remove: ResourceAction,
 }
 
 /// `EbofConnection.v1_0_0.Connection`.
@@ -173,8 +173,8 @@ impl Connection {
                 target_endpoints: links(sites.iter().map(|site| endpoint(FabricKind::Nvmeof, &site.endpoint_id()))),
             },
             actions: of_drive.then(|| Actions {
-                add: Action::new(place(FabricPlace::AddVolume)),
-                remove: Action::new(place(FabricPlace::RemoveVolume)),
+                add: ResourceAction::new(place(FabricPlace::AddVolume)),
+                remove: ResourceAction::new(place(FabricPlace::RemoveVolume)),
             }),
             oem: oem(OemConnection { kind: OWN, any_host: found.host.is_none(), connected }),
         }

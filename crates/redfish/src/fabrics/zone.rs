@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::managed::site::Site;
 use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace};
-use crate::response::head::{Action, Head, Link, Status, links};
+use crate::response::head::{Head, Link, ResourceAction, Status, links};
 
 /// A port that functions can be given to.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +64,9 @@ struct ZoneLinks {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#Zone.AddEndpoint")]
-    add: Action,
+    add: ResourceAction,
     #[serde(rename = "#Zone.RemoveEndpoint")]
-    remove: Action,
+    remove: ResourceAction,
 }
 
 impl Zone {
@@ -87,8 +87,8 @@ impl Zone {
             status: Status::OK,
             links: ZoneLinks { endpoints: links(zone.sites(view).into_iter().map(endpoint)) },
             actions: Actions {
-                add: Action::new(FabricPlace::AddEndpoint(kind, id())),
-                remove: Action::new(FabricPlace::RemoveEndpoint(kind, id())),
+                add: ResourceAction::new(FabricPlace::AddEndpoint(kind, id())),
+                remove: ResourceAction::new(FabricPlace::RemoveEndpoint(kind, id())),
             },
         }
     }

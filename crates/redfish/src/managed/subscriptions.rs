@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::place::ReportKind;
 use crate::request::caller::Caller;
 use crate::response::message::{Message, Problem};
-pub(crate) use record::{Record, TestEvent, payload};
+pub(crate) use record::{EventRecord, TestEvent, payload};
 pub(crate) use selection::{RESOURCE_TYPES, Selection, prefix};
 
 /// The most subscriptions with a destination.
@@ -143,11 +143,11 @@ pub(crate) struct SubscriptionState {
 pub(crate) struct Tests {
     /// The number of the latest.
     number: u64,
-    latest: VecDeque<Record>,
+    latest: VecDeque<EventRecord>,
 }
 
 impl Tests {
-    fn add(&mut self, record: Record) {
+    fn add(&mut self, record: EventRecord) {
         self.number += 1;
         self.latest.push_back(record);
         if self.latest.len() > TESTS_MAX {
@@ -156,7 +156,7 @@ impl Tests {
     }
 
     /// Those after number `seen`, and the number of the latest.
-    pub(crate) fn since(&self, seen: u64) -> (u64, Vec<Record>) {
+    pub(crate) fn since(&self, seen: u64) -> (u64, Vec<EventRecord>) {
         let new = self.number.checked_sub(seen).expect("nobody has got more tests than there were");
         let new = usize::try_from(new).unwrap_or(usize::MAX);
         (self.number, self.latest.iter().skip(self.latest.len().saturating_sub(new)).cloned().collect())
@@ -350,7 +350,7 @@ impl Subscriptions {
     }
 
     /// Sends a test event to all.
-    pub(crate) fn submit(&self, record: Record) {
+    pub(crate) fn submit(&self, record: EventRecord) {
         self.state().tests.add(record);
     }
 
@@ -360,7 +360,7 @@ impl Subscriptions {
     }
 
     /// The test events after number `seen`, and the number of the latest.
-    pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<Record>) {
+    pub(crate) fn tests_since(&self, seen: u64) -> (u64, Vec<EventRecord>) {
         self.state().tests.since(seen)
     }
 }

@@ -14,7 +14,7 @@ use crate::area::{Change, Done};
 use crate::managed::view::View;
 use crate::place::ManagerPlace;
 use crate::request::input::Input;
-use crate::response::head::{Action, Head, json};
+use crate::response::head::{Head, ResourceAction, json};
 use crate::response::message::{Message, Problem, Severity};
 use crate::response::time::date_time;
 
@@ -85,11 +85,11 @@ impl PortResource {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#EbofConfiguration.Plan")]
-    plan: Action,
+    plan: ResourceAction,
     #[serde(rename = "#EbofConfiguration.Apply")]
-    apply: Action,
+    apply: ResourceAction,
     #[serde(rename = "#EbofConfiguration.Edit")]
-    edit: Action,
+    edit: ResourceAction,
 }
 
 impl ConfigurationResource {
@@ -117,9 +117,9 @@ impl ConfigurationResource {
             ports: view.config().ports.iter().map(PortResource::new).collect(),
             generations: configurations.generations().into_iter().rev().map(GenerationResource::new).collect(),
             actions: Actions {
-                plan: Action::new(ManagerPlace::Plan),
-                apply: Action::new(ManagerPlace::Apply),
-                edit: Action::new(ManagerPlace::Edit),
+                plan: ResourceAction::new(ManagerPlace::Plan),
+                apply: ResourceAction::new(ManagerPlace::Apply),
+                edit: ResourceAction::new(ManagerPlace::Edit),
             },
         })
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::slow::{OemSlowCommands, of_command};
 use crate::managed::view::View;
 use crate::place::{Log, ManagerPlace};
-use crate::response::head::{Action, Head, Health, Link, Oem, Status, json, link, oem};
+use crate::response::head::{Head, Health, Link, Oem, ResourceAction, Status, json, link, oem};
 use crate::response::health::health;
 use crate::response::message::{OWN, camel};
 use crate::response::time::date_time;
@@ -100,7 +100,7 @@ pub(super) struct LogService {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#LogService.ClearLog")]
-    clear: Action,
+    clear: ResourceAction,
 }
 
 impl LogService {
@@ -116,7 +116,7 @@ impl LogService {
             persistency: false,
             status: Status::OK,
             entries: link(ManagerPlace::Entries(log)),
-            actions: Actions { clear: Action::new(ManagerPlace::ClearLog(log)) },
+            actions: Actions { clear: ResourceAction::new(ManagerPlace::ClearLog(log)) },
             oem: slow.map(oem),
         }
     }

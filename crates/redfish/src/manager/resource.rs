@@ -7,7 +7,7 @@ use crate::managed::missing::StatusOfMissing;
 use crate::managed::parts::Door;
 use crate::managed::view::View;
 use crate::place::{CertificatePlace, ChassisPlace, FabricKind, FabricPlace, ManagerPlace, PlanPlace, SystemPlace};
-use crate::response::head::{Action, Head, Link, Oem, Status, link, links, oem};
+use crate::response::head::{Head, Link, Oem, ResourceAction, Status, link, links, oem};
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -37,7 +37,7 @@ pub(super) struct Manager {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#Manager.Reset")]
-    reset: Action,
+    reset: ResourceAction,
     #[serde(rename = "Oem")]
     oem: OemActions,
 }
@@ -45,7 +45,7 @@ struct Actions {
 #[derive(Serialize)]
 struct OemActions {
     #[serde(rename = "#EbofManager.PlanChanges")]
-    plan: Action,
+    plan: ResourceAction,
 }
 
 #[derive(Serialize)]
@@ -110,7 +110,8 @@ impl Manager {
                 manager_for_servers: links([SystemPlace::System]),
             },
             actions: Actions {
-                reset: Action::new(ManagerPlace::Reset).accepts("ResetType@Redfish.AllowableValues", KINDS.to_vec()),
+                reset: ResourceAction::new(ManagerPlace::Reset)
+                    .accepts("ResetType@Redfish.AllowableValues", KINDS.to_vec()),
                 oem: OemActions { plan: plan_action() },
             },
             oem: oem(ebof),
@@ -180,6 +181,6 @@ impl NetworkProtocol {
 }
 
 /// What says what a request would change.
-fn plan_action() -> Action {
-    Action::new(PlanPlace::Plan).accepts("Method@Redfish.AllowableValues", vec!["POST", "PATCH", "DELETE"])
+fn plan_action() -> ResourceAction {
+    ResourceAction::new(PlanPlace::Plan).accepts("Method@Redfish.AllowableValues", vec!["POST", "PATCH", "DELETE"])
 }

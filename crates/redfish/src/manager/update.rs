@@ -18,7 +18,7 @@ use crate::area::{Area, Change, Done};
 use crate::managed::view::View;
 use crate::place::{ChassisPlace, ManagerPlace, Place, UpdatePlace};
 use crate::request::input::Input;
-use crate::response::head::{Action, Collection, Head, Link, Status, json, link, links};
+use crate::response::head::{Collection, Head, Link, ResourceAction, Status, json, link, links};
 use crate::response::message::{Message, Problem};
 
 /// The identifier of the program itself.
@@ -172,7 +172,7 @@ struct UpdateService {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#UpdateService.Activate")]
-    activate: Action,
+    activate: ResourceAction,
 }
 
 impl UpdateService {
@@ -190,7 +190,7 @@ impl UpdateService {
             max_image_size_bytes: IMAGE_BYTES_MAX,
             multipart_http_push_uri: UpdatePlace::Upload.into(),
             firmware_inventory: link(UpdatePlace::Inventory),
-            actions: Actions { activate: Action::new(UpdatePlace::Activate) },
+            actions: Actions { activate: ResourceAction::new(UpdatePlace::Activate) },
         }
     }
 }

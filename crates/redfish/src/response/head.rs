@@ -196,14 +196,14 @@ pub(crate) const fn oem<T>(ebof: T) -> Oem<T> {
 
 /// An action, as it is listed in `Actions`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Action {
+pub(crate) struct ResourceAction {
     target: Place,
     /// The accepted values of its parameters, by annotation: `ResetType@Redfish.AllowableValues`.
     #[serde(flatten)]
     accepted: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
-impl Action {
+impl ResourceAction {
     pub(crate) fn new(target: impl Into<Place>) -> Self {
         Self { target: target.into(), accepted: BTreeMap::new() }
     }

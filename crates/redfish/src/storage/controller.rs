@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::managed::site::{AnyController, Site};
 use crate::managed::view::{Namespace, Storage, View, controller_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
-use crate::response::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::response::head::{Head, Identifier, Link, Oem, ResourceAction, State, Status, link, links, oem};
 use crate::response::health::{CriticalWarnings, status_of};
 use crate::response::time::date_time;
 
@@ -85,9 +85,9 @@ struct ControllerLinks {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#StorageController.AttachNamespaces")]
-    attach: Action,
+    attach: ResourceAction,
     #[serde(rename = "#StorageController.DetachNamespaces")]
-    detach: Action,
+    detach: ResourceAction,
 }
 
 /// `EbofStorageController.v1_0_0.Function`.
@@ -179,8 +179,8 @@ impl StorageController {
             nvme: ControllerProperties::new(view, controller, details.as_ref()),
             links: ControllerLinks::new(view, id, controller, &site),
             actions: (!matches!(controller, AnyController::Plain(_))).then(|| Actions {
-                attach: Action::new(place(StoragePlace::Attach)),
-                detach: Action::new(place(StoragePlace::Detach)),
+                attach: ResourceAction::new(place(StoragePlace::Attach)),
+                detach: ResourceAction::new(place(StoragePlace::Detach)),
             }),
             oem: oem(OemController::new(view, controller, &site)),
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::managed::missing::StatusOfMissing;
 use crate::managed::view::{Storage, View};
 use crate::place::{ChassisPlace, StoragePlace};
-use crate::response::head::{Action, Head, Identifier, Link, link, links};
+use crate::response::head::{Head, Identifier, Link, ResourceAction, link, links};
 use crate::response::health::status_of;
 
 /// The most namespaces of a plain subsystem.
@@ -51,7 +51,7 @@ struct Actions {
 #[derive(Serialize)]
 struct OemActions {
     #[serde(rename = "#EbofStorage.ResetDrive")]
-    reset: Action,
+    reset: ResourceAction,
 }
 
 impl Subsystem {
@@ -92,7 +92,7 @@ impl Subsystem {
             },
             links: StorageLinks { enclosures: links([ChassisPlace::Enclosure]) },
             actions: with_functions
-                .then(|| Actions { oem: OemActions { reset: Action::new(StoragePlace::ResetDrive(id())) } }),
+                .then(|| Actions { oem: OemActions { reset: ResourceAction::new(StoragePlace::ResetDrive(id())) } }),
         }
     }
 }

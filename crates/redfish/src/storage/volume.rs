@@ -8,7 +8,7 @@ use super::controller::is_attached;
 use crate::managed::site::{AnyController, Site};
 use crate::managed::view::{Namespace, View, controller_of, namespace_of};
 use crate::place::{ChassisPlace, FabricKind, FabricPlace, StoragePlace};
-use crate::response::head::{Action, Head, Identifier, Link, Oem, State, Status, link, links, oem};
+use crate::response::head::{Head, Identifier, Link, Oem, ResourceAction, State, Status, link, links, oem};
 use crate::response::health::status_of;
 
 #[derive(Serialize)]
@@ -109,7 +109,7 @@ struct VolumeLinks {
 #[derive(Serialize)]
 struct Actions {
     #[serde(rename = "#Volume.Initialize")]
-    initialize: Action,
+    initialize: ResourceAction,
     #[serde(rename = "Oem")]
     oem: OemActions,
 }
@@ -117,9 +117,9 @@ struct Actions {
 #[derive(Serialize)]
 struct OemActions {
     #[serde(rename = "#EbofVolume.Format")]
-    format: Action,
+    format: ResourceAction,
     #[serde(rename = "#EbofVolume.Map")]
-    map: Action,
+    map: ResourceAction,
 }
 
 /// `EbofVolume.v1_0_0.Namespace`.
@@ -195,12 +195,12 @@ impl Volume {
             metrics: link(place(StoragePlace::VolumeMetrics)),
             links: VolumeLinks::new(view, id, own, vec![link(ChassisPlace::Drive(id.to_owned()))]),
             actions: Some(Actions {
-                initialize: Action::new(place(StoragePlace::Initialize))
+                initialize: ResourceAction::new(place(StoragePlace::Initialize))
                     .accepts("InitializeType@Redfish.AllowableValues", vec!["Fast", "Slow"]),
                 oem: OemActions {
-                    format: Action::new(place(StoragePlace::Format))
+                    format: ResourceAction::new(place(StoragePlace::Format))
                         .accepts("Erase@Redfish.AllowableValues", vec!["None", "UserData", "Cryptographic"]),
-                    map: Action::new(place(StoragePlace::Map)),
+                    map: ResourceAction::new(place(StoragePlace::Map)),
                 },
             }),
             oem: oem(OemVolume {

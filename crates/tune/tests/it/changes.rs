@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebof_state::{Calls, StateDirectory, StoreError, SystemCall};
-use ebof_tune::{Goal, Machine as _, Options, Record, RecordError, Step, StepOutcome, apply, survey, undo};
+use ebof_tune::{ChangeRecord, Goal, Machine as _, RecordError, Step, StepOutcome, SurveyOptions, apply, survey, undo};
 
 use crate::recorded::Recorded;
 
@@ -15,17 +15,17 @@ const GOVERNOR: &str = "/sys/devices/system/cpu/cpu3/cpufreq/scaling_governor";
 const RMEM: &str = "/proc/sys/net/core/rmem_max";
 const NOW_S: u64 = 1_800_000_000;
 
-fn options() -> Options {
-    Options { mtu: Some(9000), ..Options::default() }
+fn options() -> SurveyOptions {
+    SurveyOptions { mtu: Some(9000), ..SurveyOptions::default() }
 }
 
-fn change(machine: &Recorded, options: &Options) -> Vec<Step> {
-    let mut record = Record::open(&machine.state(), machine).unwrap();
+fn change(machine: &Recorded, options: &SurveyOptions) -> Vec<Step> {
+    let mut record = ChangeRecord::open(&machine.state(), machine).unwrap();
     apply(machine, &survey(machine, options).unwrap(), &mut record, NOW_S).unwrap()
 }
 
 fn take_back(machine: &Recorded) -> Vec<Step> {
-    undo(machine, &mut Record::open(&machine.state(), machine).unwrap()).unwrap()
+    undo(machine, &mut ChangeRecord::open(&machine.state(), machine).unwrap()).unwrap()
 }
 
 fn is_all(steps: &[Step], outcome: &StepOutcome) -> bool {
@@ -75,10 +75,10 @@ fn the_first_values_are_kept_when_it_is_applied_again() {
     machine.put(RMEM, "100000");
     assert_eq!(change(&machine, &options()).len(), 1);
     // Another goal has other values, and some are the first ones.
-    let steps = change(&machine, &Options { goal: Goal::Latency, ..options() });
+    let steps = change(&machine, &SurveyOptions { goal: Goal::Latency, ..options() });
     assert!(is_all(&steps, &StepOutcome::Done), "{steps:?}");
     assert_eq!(machine.coalescing("enp1s0f1").unwrap().adaptive_rx, Some(false));
-    let record = Record::open(&machine.state(), &machine).unwrap();
+    let record = ChangeRecord::open(&machine.state(), &machine).unwrap();
     assert!(record.changes().iter().all(|change| !change.set.contains(&change.old)), "{record:?}");
     drop(record);
     take_back(&machine);
@@ -211,15 +211,15 @@ fn a_process_that_is_killed_at_any_moment_leaves_what_undoes_it() {
 fn another_boot_has_undone_it() {
     let machine = Recorded::load("virtual.tree");
     change(&machine, &options());
-    let count = Record::open(&machine.state(), &machine).unwrap().changes().len();
+    let count = ChangeRecord::open(&machine.state(), &machine).unwrap().changes().len();
     machine.put("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000");
     let rebooted = machine.everything();
-    let mut record = Record::open(&machine.state(), &machine).unwrap();
+    let mut record = ChangeRecord::open(&machine.state(), &machine).unwrap();
     assert_eq!((record.changes().len(), record.outdated()), (0, count));
     assert_eq!(undo(&machine, &mut record).unwrap(), []);
     assert_eq!(machine.changed_since(&rebooted), [""; 0]);
     drop(record);
-    assert_eq!(Record::open(&machine.state(), &machine).unwrap().outdated(), 0);
+    assert_eq!(ChangeRecord::open(&machine.state(), &machine).unwrap().outdated(), 0);
 }
 
 // @test output.destroying-advice
@@ -232,14 +232,14 @@ fn a_record_that_is_none_is_left_as_it_is() {
     for odd in [text.replace("\"old\"", "\"new\""), text.replace("\"1500\"", "\"1500\\n\""), "[]".to_owned()] {
         assert_ne!(odd, text);
         open().replace("tuned.json", odd.as_bytes()).unwrap();
-        let error = Record::open(&machine.state(), &machine).unwrap_err();
+        let error = ChangeRecord::open(&machine.state(), &machine).unwrap_err();
         assert!(matches!(error, RecordError::Foreign { .. }) && error.advice().contains("`mv "), "{error}");
         assert_eq!(open().read("tuned.json").unwrap().unwrap(), odd.as_bytes());
         // As the message says; what was there is not lost.
         let advice = error.advice();
         let command = advice.split('`').nth(1).unwrap();
         assert!(std::process::Command::new("sh").args(["-c", command]).status().unwrap().success(), "{command}");
-        Record::open(&machine.state(), &machine).unwrap();
+        ChangeRecord::open(&machine.state(), &machine).unwrap();
         assert_eq!(open().read("tuned.json.old").unwrap().unwrap(), odd.as_bytes());
     }
 }
@@ -247,8 +247,8 @@ fn a_record_that_is_none_is_left_as_it_is() {
 #[test]
 fn one_process_changes_settings_at_a_time() {
     let machine = Recorded::load("virtual.tree");
-    let _first = Record::open(&machine.state(), &machine).unwrap();
-    let error = Record::open(&machine.state(), &machine).unwrap_err();
+    let _first = ChangeRecord::open(&machine.state(), &machine).unwrap();
+    let error = ChangeRecord::open(&machine.state(), &machine).unwrap_err();
     assert!(error.advice().contains("another `ebof tune` runs"), "{error}");
 }
 
@@ -277,7 +277,7 @@ fn what_may_not_be_recorded_is_not_changed() {
         let calls = Failing { calls: Arc::default(), from };
         let outcome = StateDirectory::open_with(&machine.state(), Box::new(calls.clone()))
             .map_err(RecordError::from)
-            .and_then(|directory| Record::open_in(directory, &machine))
+            .and_then(|directory| ChangeRecord::open_in(directory, &machine))
             .and_then(|mut record| apply(&machine, &survey(&machine, &options()).unwrap(), &mut record, NOW_S));
         if outcome.is_ok() {
             assert!(from > 4 && machine.changed_since(&before) != [""; 0]);

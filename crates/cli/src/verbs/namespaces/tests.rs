@@ -2,7 +2,7 @@
 //! there.
 
 use super::*;
-use crate::device::fake::{Answer, Fake};
+use crate::device::fake::{Fake, FakeAnswer};
 use crate::output::View as _;
 use crate::verbs::line::{parse, try_parse};
 use ebof_nvme::identify::{IdentifyController, NamespaceList};
@@ -19,7 +19,7 @@ fn formats() -> Vec<u8> {
 #[test]
 fn a_namespace_is_created_as_by_nvme_cli() {
     let verb: CreateNs = parse("x nvme0 -s 0x100000 -c 0x80000 -f 1 -d 1 -m 1 -a 2 -i 3 -e 4 -y 0 -l 0x5");
-    let mut fake = Fake::controller([Answer::ok().with_dw0(7)]);
+    let mut fake = Fake::controller([FakeAnswer::ok().with_dw0(7)]);
     let view = verb.on(&mut fake).unwrap();
     assert_eq!(view.text(false), "create-ns: Success, created nsid:7\n");
     let asked = fake.last();
@@ -43,14 +43,14 @@ fn a_namespace_is_created_as_by_nvme_cli() {
 #[test]
 fn a_block_size_selects_the_format_without_metadata() {
     let verb: CreateNs = parse("x nvme0 -s 1Mi --block-size 4Ki");
-    let mut fake = Fake::controller([Answer::data(&formats())]);
+    let mut fake = Fake::controller([FakeAnswer::data(&formats())]);
     verb.on(&mut fake).unwrap();
     assert_eq!((fake.asked[0].sqe.nsid(), fake.asked[0].sqe.cdw10.get()), (Nsid::ALL, 0));
     let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
     assert_eq!((new.flbas, new.nsze.get(), new.ncap.get()), (2, 1 << 20, 1 << 20));
 
     let verb: CreateNs = parse("x nvme0 -s 1 -b 2Ki");
-    let error = verb.on(&mut Fake::controller([Answer::data(&formats())])).unwrap_err().to_string();
+    let error = verb.on(&mut Fake::controller([FakeAnswer::data(&formats())])).unwrap_err().to_string();
     let expected = "there is no LBA format of 2048 bytes without metadata\n  \
                     nvme0 has these formats (bytes, and bytes of metadata): 0: 512, 1: 4096+8, 2: 4096";
     assert_eq!(error, expected);
@@ -63,10 +63,10 @@ fn sizes_in_bytes_are_rounded_up_to_the_granularity() {
         IdentifyController { ctratt: field::ctratt::NAMESPACE_GRANULARITY.into(), ..IdentifyController::default() };
     let granularity = NamespaceGranularityList::of_all_formats(1 << 20);
     let mut fake = Fake::controller([
-        Answer::data(&formats()),
-        Answer::data(&formats()),
-        Answer::data(controller.as_bytes()),
-        Answer::data(granularity.as_bytes()),
+        FakeAnswer::data(&formats()),
+        FakeAnswer::data(&formats()),
+        FakeAnswer::data(controller.as_bytes()),
+        FakeAnswer::data(granularity.as_bytes()),
     ]);
     verb.on(&mut fake).unwrap();
     let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
@@ -102,8 +102,8 @@ fn a_delete_needs_confirmation() {
     let mut data = IdentifyNamespace { nsze: 2048.into(), ..IdentifyNamespace::default() };
     data.lbaf[0] = LbaFormat::data_only(9);
     let controllers = ControllerList::starting_at(ControllerId(0), [ControllerId(1), ControllerId(2)]);
-    let one = || [Answer::data(data.as_bytes()), Answer::data(controllers.as_bytes())];
-    let mut fake = Fake::controller([Answer::data(list.as_bytes())].into_iter().chain(one()).chain(one()));
+    let one = || [FakeAnswer::data(data.as_bytes()), FakeAnswer::data(controllers.as_bytes())];
+    let mut fake = Fake::controller([FakeAnswer::data(list.as_bytes())].into_iter().chain(one()).chain(one()));
     let verb: DeleteNs = parse("x nvme0 -n 0xffffffff");
     let error = verb.on(&mut fake).unwrap_err().to_string();
     let expected = "Deleting takes every namespace of nvme0 and its data away for ever. Nothing was done\n  \
@@ -155,7 +155,7 @@ fn attaching_sends_a_list_of_controllers() {
 
     let verb: Attachment = parse("x nvme0 -n 2");
     let controller = IdentifyController { cntlid: 9.into(), ..IdentifyController::default() };
-    let mut fake = Fake::controller([Answer::data(controller.as_bytes())]);
+    let mut fake = Fake::controller([FakeAnswer::data(controller.as_bytes())]);
     verb.on("detach-ns", AttachmentSelect::Detach, &mut fake).unwrap();
     assert_eq!((fake.last().sqe.cdw10.get(), &fake.last().data[..4]), (1, &[1, 0, 9, 0][..]));
 

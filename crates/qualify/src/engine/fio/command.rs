@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ebof_bench::{Ioengine, Job};
 
-use super::{LOGS, Load, Place, REPORT};
+use super::{LOGS, Load, LoadTarget, REPORT};
 use crate::document::SERIES_MAX;
 use crate::engine::programs::LIBRARY;
 
@@ -17,7 +17,7 @@ const LOOPS_MAX: u64 = 16;
 /// a device that fio cannot reach.
 #[must_use]
 pub fn command(load: &Load<'_>) -> Vec<String> {
-    if matches!(load.place, Place::Memory(_)) {
+    if matches!(load.place, LoadTarget::Memory(_)) {
         return Vec::new();
     }
     words(load, Path::new(LIBRARY), &[])
@@ -84,23 +84,23 @@ fn words(load: &Load<'_>, library: &Path, for_each_job: &[String]) -> Vec<String
 }
 
 /// The engine, and the device in its words.
-fn place(place: &Place, job: &Job, library: &Path) -> Vec<String> {
+fn place(place: &LoadTarget, job: &Job, library: &Path) -> Vec<String> {
     // fio divides file names at colons.
     let escaped = |name: &str| name.replace('\\', "\\\\").replace(':', "\\:");
     match place {
-        Place::Path(path) => vec![
+        LoadTarget::Path(path) => vec![
             format!("--ioengine={}", local(job)),
             format!("--filename={}", escaped(&path.to_string_lossy())),
             // A device that has vanished must not become a file in /dev.
             "--allow_file_create=0".to_owned(),
         ],
-        Place::Namespace { uri, options } => {
+        LoadTarget::Namespace { uri, options } => {
             let engine = [format!("--ioengine=external:{}", library.display()), format!("--uri={uri}")];
             engine.into_iter().chain(options.iter().map(|(name, value)| format!("--{name}={value}"))).collect()
         }
-        Place::Iscsi(uri) => vec!["--ioengine=libiscsi".to_owned(), format!("--filename={}", escaped(uri))],
-        Place::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
-        Place::Null | Place::Memory(_) => vec!["--ioengine=null".to_owned()],
+        LoadTarget::Iscsi(uri) => vec!["--ioengine=libiscsi".to_owned(), format!("--filename={}", escaped(uri))],
+        LoadTarget::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
+        LoadTarget::Null | LoadTarget::Memory(_) => vec!["--ioengine=null".to_owned()],
     }
 }
 
@@ -140,7 +140,7 @@ fn extent(job: &Job, load: &Load<'_>) -> Vec<String> {
         let block = u64::from(job.block_bytes);
         let share = bytes(part / block / u64::from(job.threads) * block);
         words.extend([format!("--size={share}"), format!("--offset_increment={share}")]);
-    } else if job.size_bytes.is_some() || matches!(load.place, Place::Null) {
+    } else if job.size_bytes.is_some() || matches!(load.place, LoadTarget::Null) {
         words.push(format!("--size={}", bytes(part)));
     }
     words

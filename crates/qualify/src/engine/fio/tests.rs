@@ -22,19 +22,19 @@ fn jobs() -> Vec<Job> {
     [readers, mix].map(time).into()
 }
 
-fn load<'a>(place: &'a Place, jobs: &'a [Job], directory: &'a Path) -> Load<'a> {
+fn load<'a>(place: &'a LoadTarget, jobs: &'a [Job], directory: &'a Path) -> Load<'a> {
     Load { place, jobs, until_bytes: None, directory, size_bytes: 1 << 30 }
 }
 
-fn line(place: &Place, job: Job, change: impl FnOnce(&mut Load<'_>)) -> String {
+fn line(place: &LoadTarget, job: Job, change: impl FnOnce(&mut Load<'_>)) -> String {
     let jobs = [job];
     let mut load = load(place, &jobs, Path::new("/run/report"));
     change(&mut load);
     command(&load).join(" ")
 }
 
-fn drive() -> Place {
-    Place::Path("/dev/nvme0n1".into())
+fn drive() -> LoadTarget {
+    LoadTarget::Path("/dev/nvme0n1".into())
 }
 
 #[test]
@@ -89,22 +89,22 @@ fn every_setting_of_a_job_has_its_option() {
         assert!(text.contains(option), "{option}: {text}");
     }
     assert!(!text.contains("--time_based"), "{text}");
-    assert!(line(&Place::Null, job, |_| {}).contains("--ioengine=null"));
+    assert!(line(&LoadTarget::Null, job, |_| {}).contains("--ioengine=null"));
 }
 
 #[test]
 fn every_place_has_its_engine() {
-    let line = |place: Place| line(&place, Job::new(Mix::RandRead), |_| {});
+    let line = |place: LoadTarget| line(&place, Job::new(Mix::RandRead), |_| {});
     let options = vec![("hostnqn".to_owned(), "nqn.2014-08.org.example:h".to_owned())];
     let uri = "nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:a/1".to_owned();
-    let text = line(Place::Namespace { uri, options });
+    let text = line(LoadTarget::Namespace { uri, options });
     let engine = "--ioengine=external:libebof_fio.so --uri=nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:a/1";
     assert!(text.contains(&format!("{engine} --hostnqn=nqn.2014-08.org.example:h")), "{text}");
-    assert!(line(Place::Iscsi("iscsi://h/iqn.a:b/1".to_owned())).contains("--filename=iscsi\\://h/iqn.a\\:b/1"));
-    assert!(line(Place::Nbd("nbd://h/a".to_owned())).contains("--ioengine=nbd --uri=nbd://h/a"));
-    assert!(line(Place::Path("/dev/disk/by-path/pci-0000:01".into())).contains("pci-0000\\:01 "));
-    assert_eq!(line(Place::Memory(1)), "");
-    assert!(line(Place::Null).contains("--ioengine=null") && line(Place::Null).contains("--size=1g"));
+    assert!(line(LoadTarget::Iscsi("iscsi://h/iqn.a:b/1".to_owned())).contains("--filename=iscsi\\://h/iqn.a\\:b/1"));
+    assert!(line(LoadTarget::Nbd("nbd://h/a".to_owned())).contains("--ioengine=nbd --uri=nbd://h/a"));
+    assert!(line(LoadTarget::Path("/dev/disk/by-path/pci-0000:01".into())).contains("pci-0000\\:01 "));
+    assert_eq!(line(LoadTarget::Memory(1)), "");
+    assert!(line(LoadTarget::Null).contains("--ioengine=null") && line(LoadTarget::Null).contains("--size=1g"));
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_job_that_does_not_fit_is_not_started() {
     let start = |load: &Load<'_>| run_with(Path::new("/nonexistent/fio"), load, &mut |_| ControlFlow::Continue(()));
     let error = start(&load).unwrap_err();
     assert!(error.to_string().contains("are not within the medium of 1073741824 bytes"), "{error}");
-    let memory = Place::Memory(1 << 30);
+    let memory = LoadTarget::Memory(1 << 30);
     assert!(matches!(start(&Load { place: &memory, jobs: &[], ..load }), Err(EngineError::Unsupported(_))));
     let error = start(&Load { jobs: &[], ..load }).unwrap_err().to_string();
     assert!(error.starts_with("the directory /nonexistent for fio's report and logs cannot be used: "), "{error}");

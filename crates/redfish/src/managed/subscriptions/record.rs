@@ -14,7 +14,7 @@ use crate::response::time::date_time;
 /// `Event.EventRecord`, without the number of its place in a payload.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Record {
+pub(crate) struct EventRecord {
     event_type: String,
     event_id: String,
     event_timestamp: String,
@@ -45,7 +45,7 @@ pub(crate) struct TestEvent {
     pub(crate) group: Option<u64>,
 }
 
-impl Record {
+impl EventRecord {
     /// Of an event of the target, about the resource `origin`.
     pub(crate) fn from_event(event: &Event, origin: Place) -> Self {
         let severity = health(event.severity);
@@ -116,7 +116,7 @@ impl Record {
 }
 
 /// `Event`, with records.
-pub(crate) fn payload(id: &str, context: &str, records: &[Record]) -> Value {
+pub(crate) fn payload(id: &str, context: &str, records: &[EventRecord]) -> Value {
     let numbered = records.iter().enumerate().map(|(at, record)| {
         let mut value = crate::response::head::json(record);
         value["MemberId"] = at.to_string().into();

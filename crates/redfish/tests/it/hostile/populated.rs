@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ebof_access::{Access, Account, Keep, NewAccount, Role, Settings, User};
+use ebof_access::{Access, AccessSettings, Account, Keep, NewAccount, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::Config;
 use ebof_manage::api::Revision;
@@ -100,7 +100,7 @@ pub(super) struct Unchanged {
     begun: usize,
     kept: [usize; 3],
     accounts: Vec<Account>,
-    settings: Settings,
+    settings: AccessSettings,
     sessions: usize,
 }
 
