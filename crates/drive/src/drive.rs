@@ -188,7 +188,7 @@ impl Drive {
                 Ok(Decision::nothing())
             }
             Request::Virtualize(command) => self.manageable_functions(origin)?.virtualize(command),
-            Request::GiveTo(id, port) => self.manageable_functions(origin)?.give_to(*id, port.as_ref()),
+            Request::GiveTo(id, ports) => self.manageable_functions(origin)?.give_to(*id, ports),
             Request::SetShare(id, share) => self.manageable_functions(origin)?.set_share(*id, *share),
             Request::Map(nsid, to) => self.attachments().map(*nsid, self.manageable(*nsid, origin)?, *to),
             Request::Place(id, to) => self.manageable_functions(origin)?.place(*id, to),

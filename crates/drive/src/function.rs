@@ -1,10 +1,12 @@
 //! Functions of a drive: its secondary controllers (virtual functions) with their resources, the
-//! port that each is given to, and its share of the drive.
+//! ports that each is given to, and its share of the drive.
 //!
 //! What is announced of them is here, too: Primary Controller Capabilities and the Secondary
 //! Controller List. Decisions about them are in `drive/functions.rs`.
 //!
 //! NVMe Base 2.1, "Virtualization Enhancements".
+
+mod port_names;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,6 +18,8 @@ use ebof_nvme::virtualization::{
     SecondaryController, SecondaryControllerList,
 };
 use serde::{Deserialize, Serialize};
+
+pub use port_names::{PortNames, PortNamesError};
 
 /// A function of a drive: the identifier of its secondary controller, 1 to 127, which is its
 /// virtual function number, too.
@@ -33,9 +37,9 @@ pub struct Function {
     pub interrupts: u16,
     /// Whether its controller is online.
     pub online: bool,
-    /// The name of the port that it is given to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub port: Option<String>,
+    /// The ports that it is given to.
+    #[serde(rename = "port", skip_serializing_if = "PortNames::is_empty")]
+    pub ports: PortNames,
     /// Its share of the drive.
     pub share: Share,
 }
@@ -109,7 +113,7 @@ pub enum Change {
         /// Every host has it.
         for_everyone: bool,
     },
-    /// A function has other resources, another state, port or share.
+    /// A function has other resources, another state, share or other ports.
     Changed {
         /// Its number.
         id: u16,
@@ -172,8 +176,6 @@ impl Function {
     pub const RESOURCES_MAX: u16 = 129;
     /// Queues without which a controller does not work: an Admin Queue and one I/O queue.
     pub const QUEUES_MIN: u16 = 2;
-    /// Characters of a port's name.
-    pub const PORT_NAME_CHARS_MAX: usize = 64;
 
     /// What it is assigned of a type.
     #[must_use]
@@ -187,7 +189,7 @@ impl Function {
         self.queues >= Self::QUEUES_MIN && self.interrupts > 0
     }
 
-    /// Without resources, and therefore offline. Port and share are kept.
+    /// Without resources, and therefore offline. Ports and share are kept.
     pub(crate) fn go_offline(&mut self) {
         (self.queues, self.interrupts, self.online) = (0, 0, false);
     }

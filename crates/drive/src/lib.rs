@@ -44,7 +44,7 @@ pub use drive::{
     Capacity, Decision, Drive, Effect, HealthUpdate, LogQuery, Managers, MediumStatus, Ordered, Request, Sanitized,
     Settings, is_offered, keeps_page,
 };
-pub use function::{Function, FunctionId, Primary, Share};
+pub use function::{Function, FunctionId, PortNames, PortNamesError, Primary, Share};
 pub use namespace::{FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};
 pub use placement::{Attachments, Placement};
 pub use profile::Profile;

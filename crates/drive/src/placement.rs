@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::function::{Function, FunctionId};
+use crate::function::{Function, FunctionId, PortNames};
 use crate::namespace::Namespace;
 
-/// A function's resources, state and port: all of it but its share.
+/// A function's resources, state and ports: all of it but its share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
@@ -20,8 +20,8 @@ pub struct Placement {
     pub interrupts: u16,
     /// Whether its controller is online.
     pub online: bool,
-    /// The name of the port that it is given to.
-    pub port: Option<String>,
+    /// The ports that it is given to.
+    pub ports: PortNames,
 }
 
 /// Who has a namespace.
@@ -38,8 +38,8 @@ pub struct Attachments {
 
 impl From<&Function> for Placement {
     fn from(function: &Function) -> Self {
-        let Function { queues, interrupts, online, port, share: _ } = function.clone();
-        Self { queues, interrupts, online, port }
+        let Function { queues, interrupts, online, ports, share: _ } = function.clone();
+        Self { queues, interrupts, online, ports }
     }
 }
 

@@ -42,8 +42,8 @@ impl Subsystem {
         let Some(view) = self.drive.as_ref().filter(|_| self.function.is_none()) else { return Vec::new() };
         let subsystem = |(&id, function): (&u16, &ebof_drive::Function)| {
             let nqn = function_nqn(&self.nqn, FunctionId(id))?;
-            let port = function.port.as_deref().filter(|_| function.online).and_then(&place);
-            Some(self.of_function(nqn, FunctionId(id), function, port, view))
+            let ports = if function.online { function.ports.iter().filter_map(&place).collect() } else { Vec::new() };
+            Some(self.of_function(nqn, FunctionId(id), function, ports, view))
         };
         view.functions.iter().filter_map(subsystem).collect()
     }
@@ -53,7 +53,7 @@ impl Subsystem {
         nqn: Nqn,
         id: FunctionId,
         function: &ebof_drive::Function,
-        port: Option<PortId>,
+        ports: Vec<PortId>,
         view: &Arc<View>,
     ) -> Self {
         let has = |nsid| {
@@ -72,7 +72,7 @@ impl Subsystem {
         };
         Self {
             nqn,
-            ports: port.into_iter().collect(),
+            ports,
             cntlid_min: self.cntlid_min.max(ControllerId(FunctionId::MAX + 1)),
             namespaces,
             function: Some(function),

@@ -299,9 +299,9 @@ impl DriveTable {
     /// Drives beside `nqn` with functions that are given to one of these ports.
     fn waiting_for(&self, free: &[PortId], nqn: &Nqn) -> Vec<Nqn> {
         let wants = |served: &ServedDrive| {
-            let given = |function: &ebof_drive::Function| function.port.as_ref().and_then(|port| self.ports.get(port));
             let view = served.actor.view();
-            view.functions.values().filter_map(given).any(|port| free.contains(port))
+            let given = view.functions.values().flat_map(|function| function.ports.iter());
+            given.filter_map(|port| self.ports.get(port)).any(|port| free.contains(port))
         };
         let others = self.actors.iter().filter(|(other, served)| *other != nqn && !free.is_empty() && wants(served));
         others.map(|(other, _)| other.clone()).collect()

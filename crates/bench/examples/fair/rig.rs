@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ebof_bench::{Job, Mix, Report, Source, run};
-use ebof_drive::{FunctionId, Request, Share};
+use ebof_drive::{FunctionId, PortNames, Request, Share};
 use ebof_initiator::{AdminData, Controller, Options};
 use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
@@ -113,7 +113,7 @@ impl Rig {
     /// Gives a function to the port, or takes it away.
     pub(crate) fn give(&self, function: u16, to_port: bool) {
         let port = to_port.then(|| self.target.addresses()[0].0.clone());
-        self.ask(Request::GiveTo(FunctionId(function), port));
+        self.ask(Request::GiveTo(FunctionId(function), PortNames::new(port).unwrap()));
     }
 
     fn ask(&self, request: Request) {

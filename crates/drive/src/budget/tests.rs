@@ -18,7 +18,7 @@ use crate::change::{Change, State};
 use crate::drive::{Capacity, Decision, Drive, Request, Settings};
 use crate::error_log;
 use crate::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Series};
-use crate::function::{self, Function, FunctionId};
+use crate::function::{self, FunctionId, PortNames};
 use crate::health::{Activity, Usage};
 use crate::layout::Layout;
 use crate::namespace::NewNamespace;
@@ -182,12 +182,14 @@ fn fill_logs(drive: &mut Drive) {
     let result = json!({ "code": 15, "result": 15, "power_on_hours": u64::MAX, "failure": failure });
     let test = json!({ "running": running, "results": vec![result; 20] });
     drive.apply(Change::SelfTested { self_test: serde_json::from_value(test).unwrap() });
-    let port = "\"".repeat(Function::PORT_NAME_CHARS_MAX);
+    // The longest names, of which the state needs six bytes for nearly every character.
+    let rest = "\u{1}".repeat(PortNames::NAME_CHARS_MAX - 2);
+    let ports: Vec<String> = (0..PortNames::MAX).map(|at| format!("{at:02}{rest}")).collect();
     let share = json!({
         "weight": 1000, "iops": u64::MAX, "bytes_per_second": u64::MAX, "minimum_iops": u64::MAX,
     });
     for id in 1..=FunctionId::MAX {
-        let function = json!({ "queues": 65535, "interrupts": 65535, "online": false, "port": port, "share": share });
+        let function = json!({ "queues": 65535, "interrupts": 65535, "online": false, "port": ports, "share": share });
         let change = function::Change::Changed { id, function: serde_json::from_value(function).unwrap() };
         drive.apply(Change::Functions { change });
     }

@@ -6,7 +6,6 @@
 //! its new allocation in force, takes the resources of all functions away.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
@@ -14,7 +13,7 @@ use ebof_nvme::{ControllerId, Nsid, Status};
 
 use super::decision::Decision;
 use crate::change::State;
-use crate::function::{self, Change, Function, FunctionId, Primary, Share};
+use crate::function::{self, Change, Function, FunctionId, PortNames, Primary, Share};
 use crate::placement::Placement;
 use crate::request::{Answer, Refusal};
 
@@ -116,11 +115,10 @@ impl<'a> FunctionTable<'a> {
         Ok(Decision { answer: Answer::Done(count.into()), ..self.changed(id, function) })
     }
 
-    pub(super) fn give_to(&self, id: FunctionId, port: Option<&String>) -> Result<Decision, Refusal> {
+    pub(super) fn give_to(&self, id: FunctionId, ports: &PortNames) -> Result<Decision, Refusal> {
         let (id, function) = self.find(id.controller())?;
-        check_port(port.map(String::as_str))?;
-        let lost = everything_of(id, function.online && function.port.is_some() && function.port.as_ref() != port);
-        Ok(Decision { lost, ..self.changed(id, Function { port: port.cloned(), ..function }) })
+        let lost = everything_of(id, function.online && !function.ports.is_subset(ports));
+        Ok(Decision { lost, ..self.changed(id, Function { ports: ports.clone(), ..function }) })
     }
 
     pub(super) fn set_share(&self, id: FunctionId, share: Share) -> Result<Decision, Refusal> {
@@ -158,7 +156,7 @@ impl<'a> FunctionTable<'a> {
     }
 
     /// What changes when the drive comes up with fewer functions than it remembers: nobody could
-    /// take the others' resources, so they give them back. Port, share and namespaces are kept, in
+    /// take the others' resources, so they give them back. Ports, share and namespaces are kept, in
     /// case that they come back.
     pub(super) fn give_up(&self) -> Vec<crate::Change> {
         let first = self.count + 1;
@@ -170,16 +168,15 @@ impl<'a> FunctionTable<'a> {
         gone.flatten().collect()
     }
 
-    /// Gives a function resources, a state and a port at once. An online one loses what it had as
+    /// Gives a function resources, a state and ports at once. An online one loses what it had as
     /// if it were taken offline first.
     pub(super) fn place(&self, id: FunctionId, to: &Placement) -> Result<Decision, Refusal> {
         let (id, before) = self.find(id.controller())?;
-        check_port(to.port.as_deref())?;
         for (resource, count) in [(ResourceType::Queues, to.queues), (ResourceType::Interrupts, to.interrupts)] {
             self.check_resources(&before, resource, count)?;
         }
-        let Placement { queues, interrupts, online, port } = to.clone();
-        let after = Function { queues, interrupts, online, port, share: before.share };
+        let Placement { queues, interrupts, online, ports } = to.clone();
+        let after = Function { queues, interrupts, online, ports, share: before.share };
         if online && !after.can_go_online() {
             return Err(Refusal::new(Status::INVALID_SECONDARY_STATE));
         }
@@ -236,15 +233,9 @@ impl<'a> FunctionTable<'a> {
     }
 }
 
-/// What the hosts of a function lose when it is taken from its port.
+/// What the hosts of a function lose when it is taken from a port of it.
 fn everything_of(id: FunctionId, is_taken: bool) -> Vec<(Nsid, Option<FunctionId>)> {
     is_taken.then_some((Nsid::ALL, Some(id))).into_iter().collect()
-}
-
-/// Whether a port can have this name.
-fn check_port(port: Option<&str>) -> Result<(), Refusal> {
-    let is_wrong = |port: &str| port.is_empty() || port.chars().count() > Function::PORT_NAME_CHARS_MAX;
-    if port.is_some_and(is_wrong) { Err(Refusal::new(Status::INVALID_FIELD)) } else { Ok(()) }
 }
 
 /// Offsets in the command.

@@ -10,7 +10,7 @@ use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::virtualization::VirtualizationManagement;
 use ebof_nvme::{ControllerId, Nsid};
 
-use crate::function::{FunctionId, Share};
+use crate::function::{FunctionId, PortNames, Share};
 use crate::health::Thresholds;
 use crate::namespace::{NewNamespace, VolumeId};
 use crate::placement::{Attachments, Placement};
@@ -56,14 +56,14 @@ pub enum Request {
     SanitizeConfig(bool),
     /// Virtualization Management.
     Virtualize(VirtualizationManagement),
-    /// A function is given to the port with this name, or to none.
-    GiveTo(FunctionId, Option<String>),
+    /// A function is given to these ports, and to no other one.
+    GiveTo(FunctionId, PortNames),
     /// A function gets another share of the drive.
     SetShare(FunctionId, Share),
     /// A namespace is detached from every function, from every host if it may have one controller
     /// only, and attached to this function.
     Map(Nsid, Option<FunctionId>),
-    /// A function gets these resources, this state and this port, in one step.
+    /// A function gets these resources, this state and these ports, in one step.
     Place(FunctionId, Placement),
     /// A namespace is attached to these, and to nobody else.
     AttachExactly(Nsid, Attachments),

@@ -8,7 +8,7 @@ use crate::change::State;
 #[test]
 fn names_on_the_medium_are_unchanged() {
     let changes: [&[u8]; 4] = [
-        br#"{"functions":{"change":{"changed":{"id":2,"function":{"queues":9,"interrupts":8,"online":true,"port":"fabric0","share":{"weight":4,"iops":5,"bytes_per_second":6,"minimum_iops":1}}}}}}"#,
+        br#"{"functions":{"change":{"changed":{"id":2,"function":{"queues":9,"interrupts":8,"online":true,"port":["fabric0","fabric1"],"share":{"weight":4,"iops":5,"bytes_per_second":6,"minimum_iops":1}}}}}}"#,
         br#"{"functions":{"change":{"allocated":{"primary":{"queues":1,"interrupts":2,"next_queues":3,"next_interrupts":4}}}}}"#,
         br#"{"functions":{"change":{"mapped":{"nsid":1,"functions":[2],"without_hosts":true}}}}"#,
         br#"{"functions":{"change":{"reset":{}}}}"#,
@@ -20,7 +20,8 @@ fn names_on_the_medium_are_unchanged() {
     let journal: alloc::vec::Vec<_> = changes[..2].iter().map(|change| change.to_vec()).collect();
     let state = State::restore(b"", &journal).unwrap();
     let function = &state.functions[&2];
-    assert_eq!((function.queues, function.online, function.port.as_deref()), (9, true, Some("fabric0")));
+    let ports = PortNames::new(["fabric1", "fabric0"]).unwrap();
+    assert_eq!((function.queues, function.online, &function.ports), (9, true, &ports));
     assert_eq!(State::restore(&state.to_bytes(), &[]).unwrap(), state);
 }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use ebof_drive::{FunctionId, Origin, Refusal, Request, State, View};
+use ebof_drive::{FunctionId, Origin, PortNames, Refusal, Request, State, View};
 use ebof_medium::{Job, Progress, Store};
 use ebof_nvme::{Nsid, Status};
 
@@ -159,7 +159,7 @@ impl Withheld {
         }
         for (id, function) in &mut view.functions {
             if self.functions.contains(id) {
-                function.port = None;
+                function.ports = PortNames::default();
             }
         }
     }

@@ -266,7 +266,7 @@ impl Step<'_> {
 
 #[cfg(test)]
 mod tests {
-    use ebof_drive::Function;
+    use ebof_drive::{Function, PortNames};
     use ebof_manage::load;
 
     use super::*;
@@ -298,7 +298,7 @@ mod tests {
         let decider = drives[0].actor.view().uuid;
         let functions = [(1, Function::default())].into();
         let before = Unfinished { decider, functions, ..Unfinished::default() };
-        let after = Placement { queues: 2, interrupts: 1, online: true, port: Some("a".into()) };
+        let after = Placement { queues: 2, interrupts: 1, online: true, ports: PortNames::new(["a"]).unwrap() };
         for drive in &drives {
             told(drive, Request::Begin("t".into(), before.clone()));
             told(drive, Request::Place(FunctionId(1), after.clone()));

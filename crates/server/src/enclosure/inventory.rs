@@ -89,8 +89,9 @@ fn drive_of(
             online: function.online,
             queues: function.queues,
             interrupts: function.interrupts,
-            port: function.port.clone(),
-            port_exists: function.port.as_deref().is_some_and(|port| ports.contains(&port)),
+            // Changes of the box give a function to one port at a time.
+            port: function.ports.iter().next().map(str::to_owned),
+            port_exists: function.ports.iter().next().is_some_and(|port| ports.contains(&port)),
             share: share_of(&function.share),
             namespaces: attached.map(|(nsid, _)| named(&name.drive, *nsid)).collect(),
             hosts: hosts(&nqn),

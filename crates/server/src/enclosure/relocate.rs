@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_drive::function::{Function, FunctionId};
-use ebof_drive::{Placement, Request};
+use ebof_drive::{Placement, PortNames, Request};
 use ebof_manage::enclosure::{FunctionName, Phase};
 use ebof_nvme::{Nqn, Nsid};
 
@@ -63,12 +63,14 @@ impl Relocation<'_> {
     /// Gives the function to `port`, or to none. If that fails, it is where it was before.
     pub(super) fn give_to(&self, port: Option<&str>) -> Result<(), Failed> {
         let before = self.function();
-        if before.port.as_deref() == port && (port.is_none() || before.online) {
+        let ports = PortNames::new(port)
+            .map_err(|error| Failed::new(error.to_string(), "choose another port (`ebof target show`)"))?;
+        if before.ports == ports && (port.is_none() || before.online) {
             return Ok(());
         }
         self.step.at(Phase::Stopping, 5, None);
         let _withheld = self.withhold();
-        let done = self.empty().and_then(|()| self.store(&before, port)).and_then(|()| self.bind(port));
+        let done = self.empty().and_then(|()| self.store(&before, &ports)).and_then(|()| self.bind(port));
         done.map_err(|failed| self.go_back(&before, failed))
     }
 
@@ -123,10 +125,10 @@ impl Relocation<'_> {
 
     /// Stores the new port. An offline function that gets one goes online, with the resources of a
     /// function by default if it has none. All of that is one record of the drive.
-    fn store(&self, before: &Function, port: Option<&str>) -> Result<(), Failed> {
+    fn store(&self, before: &Function, ports: &PortNames) -> Result<(), Failed> {
         self.step.at(Phase::Storing, 60, None);
-        let mut to = Placement { port: port.map(str::to_owned), ..Placement::from(before) };
-        if port.is_some() && !before.online {
+        let mut to = Placement { ports: ports.clone(), ..Placement::from(before) };
+        if !ports.is_empty() && !before.online {
             for resource in [&mut to.queues, &mut to.interrupts].into_iter().filter(|resource| **resource == 0) {
                 *resource = Function::RESOURCES_EACH;
             }

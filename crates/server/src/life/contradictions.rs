@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use ebof_manage::Config;
+use ebof_manage::config::Subsystem;
 use ebof_manage::enclosure::FunctionName;
+use ebof_nvme::Nqn;
 
 use crate::life::control::Listening;
 use crate::life::startup::{Devices, OpenDrive, StartError};
@@ -30,19 +32,20 @@ pub(crate) fn contradictions(devices: &Devices, ports: &[Listening], config: &Co
     let views: Vec<_> = devices.actors.iter().map(|opened| (&opened.config.name, opened.actor.view())).collect();
     for (drive, view) in &views {
         for (&number, function) in &view.functions {
-            let Some(port) = &function.port else { continue };
             let name = FunctionName { drive: (*drive).clone(), number };
-            match listening(port) {
-                None => all.push(format!(
-                    "{name} is given to port {port}, which the configuration does not have, or which is disabled: hosts do not \
-                     reach it; describe or enable the port, or `ebof target assign {name} --none`"
-                )),
-                Some(there) if there.port.config.discovery_only => all.push(format!(
-                    "{name} is given to port {port}, which serves discovery only: hosts do not reach it; `ebof target move \
-                     {name} --to PORT`"
-                )),
-                Some(_) if is_direct(port) => at_direct.entry(port).or_default().push(name.to_string()),
-                Some(_) => {}
+            for port in function.ports.iter() {
+                match listening(port) {
+                    None => all.push(format!(
+                        "{name} is given to port {port}, which the configuration does not have, or which is disabled: hosts do \
+                         not reach it; describe or enable the port, or `ebof target assign {name} --none`"
+                    )),
+                    Some(there) if there.port.config.discovery_only => all.push(format!(
+                        "{name} is given to port {port}, which serves discovery only: hosts do not reach it; `ebof target move \
+                         {name} --to PORT`"
+                    )),
+                    Some(_) if is_direct(port) => at_direct.entry(port).or_default().push(name.to_string()),
+                    Some(_) => {}
+                }
             }
         }
     }
@@ -67,13 +70,17 @@ pub(crate) fn check_ports<'d>(
 ) -> Result<(), StartError> {
     let mut taken = Vec::new();
     let is_direct = |name: &str| config.ports.iter().any(|port| port.name == name && !port.listen.is_network());
-    let had = |nqn, name: &String| before.subsystems.iter().any(|it| it.nqn == nqn && it.ports.contains(name));
+    let had = |nqn: &Nqn, name: &str| {
+        before.subsystems.iter().any(|it| it.nqn == *nqn && it.ports.iter().any(|own| own == name))
+    };
     for opened in drives {
         for (&number, function) in &opened.actor.view().functions {
-            let Some(port) = function.port.as_ref().filter(|port| is_direct(port)) else { continue };
-            let new = config.subsystems.iter().filter(|it| it.ports.contains(port) && !had(it.nqn.clone(), port));
             let name = FunctionName { drive: opened.config.name.clone(), number };
-            taken.extend(new.map(|subsystem| (subsystem.nqn.clone(), port.clone(), name.clone())));
+            for port in function.ports.iter().filter(|port| is_direct(port)) {
+                let has = |subsystem: &Subsystem| subsystem.ports.iter().any(|own| own == port);
+                let new = config.subsystems.iter().filter(|it| has(it) && !had(&it.nqn, port));
+                taken.extend(new.map(|subsystem| (subsystem.nqn.clone(), port.to_owned(), name.clone())));
+            }
         }
     }
     let Some((first, ..)) = taken.first().cloned() else { return Ok(()) };

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ebof_drive::{FunctionId, Request};
+use ebof_drive::{FunctionId, PortNames, Request};
 use ebof_initiator::{AdminData, Controller, Options};
 use ebof_manage::config::{Attach, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
@@ -28,6 +28,10 @@ fn connect(target: &Target, nqn: &str) -> Controller {
 
 fn ask(target: &Target, request: Request) {
     target.ask_drive("d0", request).unwrap().unwrap();
+}
+
+fn give_to(port: &str) -> Request {
+    Request::GiveTo(FunctionId(1), PortNames::new([port]).unwrap())
 }
 
 /// A target with a drive of two functions, a fabric port (by name) and a direct port.
@@ -79,7 +83,7 @@ fn a_function_moves_between_a_direct_port_and_a_fabric_port() {
     guest.write32(0x14, 0x0046_0001);
     guest.await_status(2, 2);
     guest.disable();
-    ask(&target, Request::GiveTo(FunctionId(1), Some("direct1".into())));
+    ask(&target, give_to("direct1"));
     ask(&target, Request::Map(nsid, Some(FunctionId(1))));
     guest.enable();
     let identify = prp(Sqe::new(0x06).with_cdw(10, 1), DATA, 0);
@@ -104,9 +108,9 @@ fn a_function_moves_between_a_direct_port_and_a_fabric_port() {
         guest.push(&mut io, transfer(READ, 0, 8, DATA, 0));
     }
     guest.ring(&io, before);
-    ask(&target, Request::GiveTo(FunctionId(1), None));
+    ask(&target, Request::GiveTo(FunctionId(1), PortNames::default()));
     guest.await_status(2, 2);
-    ask(&target, Request::GiveTo(FunctionId(1), Some(fabric)));
+    ask(&target, give_to(&fabric));
     let host = connect(&target, &format!("{NQN}:vf1"));
     let mut bytes = [0; 4096];
     host.namespace(nsid).unwrap().read(0, &mut bytes).unwrap();
@@ -114,7 +118,7 @@ fn a_function_moves_between_a_direct_port_and_a_fabric_port() {
     host.namespace(nsid).unwrap().write(0, &[0xc3; 4096], false).unwrap();
     drop(host);
     // And back.
-    ask(&target, Request::GiveTo(FunctionId(1), Some("direct1".into())));
+    ask(&target, give_to("direct1"));
     guest.disable();
     guest.enable();
     let mut io = guest.create(1, 64);
@@ -126,7 +130,7 @@ fn a_function_moves_between_a_direct_port_and_a_fabric_port() {
 fn log_pages_that_the_drive_keeps_are_in_the_memory_of_a_directly_attached_host() {
     let folder = tempfile::tempdir().unwrap();
     let (target, _fabric) = start(folder.path());
-    ask(&target, Request::GiveTo(FunctionId(1), Some("direct1".into())));
+    ask(&target, give_to("direct1"));
     let alice = connect(&target, NQN);
     for (action, resource, count) in [
         (VirtualizationAction::Assign, ResourceType::Queues, 3),

@@ -206,7 +206,8 @@ fn what_drives_remember_of_direct_ports_is_shown_once() {
     it.rig.made(&assign("d0/vf1", "direct1"));
     it.rig.made(&assign("d0/vf2", "direct2"));
     // As on a drive that comes from another box.
-    let given = ebof_drive::Request::GiveTo(ebof_drive::FunctionId(2), Some("direct1".into()));
+    let given =
+        ebof_drive::Request::GiveTo(ebof_drive::FunctionId(2), ebof_drive::PortNames::new(["direct1"]).unwrap());
     it.rig.target.ask_drive("d0", given).unwrap().unwrap();
     let shown = || it.rig.enclosure.inventory();
     assert_eq!(shown().contradictions.len(), 1, "{:?}", shown().contradictions);

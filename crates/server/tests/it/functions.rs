@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use ebof_drive::{FunctionId, Request};
+use ebof_drive::{FunctionId, PortNames, Request};
 use ebof_initiator::{AdminData, Controller, Event, Options};
 use ebof_manage::config::{Attach, ManagedDrive, Port};
 use ebof_manage::{Listen, Target as _};
@@ -74,7 +74,7 @@ fn bring_online(controller: &Controller, function: u16, queues: u16) {
 }
 
 fn give(target: &Target, function: u16, port: Option<&str>) {
-    let request = Request::GiveTo(FunctionId(function), port.map(str::to_owned));
+    let request = Request::GiveTo(FunctionId(function), PortNames::new(port).unwrap());
     target.ask_drive("d0", request).unwrap().unwrap();
 }
 
@@ -160,6 +160,43 @@ fn rig(backing: &Path) -> (Target, SocketAddr, Controller) {
         give(&target, function, Some(&port(&target)));
     }
     (target, address, alice)
+}
+
+/// The drive on this file, without a target.
+fn open_medium(backing: &Path) -> ebof_medium::Opened {
+    let spec = backing.to_str().unwrap().parse().unwrap();
+    let device = wait("the lock of the file", || ebof_backend::open(&spec).ok());
+    ebof_medium::open(device, ebof_medium::Options::default()).unwrap()
+}
+
+/// Earlier versions had one port in the record of a function.
+// @test drive.earlier-versions
+#[test]
+fn a_function_of_an_earlier_version_is_at_its_port_and_stays_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("drive.img");
+    let (target, _) = serve(&drive(&backing));
+    let port = port(&target);
+    target.stop(Duration::ZERO);
+    drop(target);
+    let function = format!(r#"{{"queues":3,"interrupts":3,"online":true,"port":"{port}","share":{{"weight":1}}}}"#);
+    let change = format!(r#"{{"functions":{{"change":{{"changed":{{"id":1,"function":{function}}}}}}}}}"#);
+    let opened = open_medium(&backing);
+    let (sender, stored) = mpsc::channel();
+    opened.medium.run(Box::new(move |store| sender.send(store.commit(&[change.as_bytes()])).unwrap()));
+    stored.recv().unwrap().unwrap();
+    opened.medium.stop();
+    drop(opened);
+    // From the first end of a target on, its record has the form of today.
+    for _ in 0..2 {
+        let (target, address) = serve(&drive(&backing));
+        let host = connect_to(address, BOB, 1);
+        assert_eq!(host.io_queues(), 2);
+        drop(host);
+        target.stop(Duration::ZERO);
+    }
+    let state = String::from_utf8(open_medium(&backing).snapshot.unwrap()).unwrap();
+    assert!(state.contains(&format!(r#""port":["{port}"]"#)), "{state}");
 }
 
 #[test]

@@ -23,8 +23,10 @@ pub fn drive_medium(input: &[u8]) {
     black_box((frame_header(SERIES.id, input), Mark::decode(SERIES.id, input)));
     frame(input);
     checkpoint(input);
-    black_box(State::restore(input, &[]).is_ok());
-    black_box(State::restore(b"", &[input.to_vec()]).is_ok());
+    for state in [State::restore(input, &[]), State::restore(b"", &[input.to_vec()])].into_iter().flatten() {
+        let again = State::restore(&state.to_bytes(), &[]);
+        assert_eq!(again.ok(), Some(state), "the next checkpoint");
+    }
 }
 
 /// A superblock with the sizes of the input.

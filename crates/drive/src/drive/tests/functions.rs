@@ -15,7 +15,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Sqe, media};
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::function::{self, FunctionId, Share};
+use crate::function::{self, FunctionId, PortNames, Share};
 use crate::namespace::NewNamespace;
 use crate::placement::{Attachments, Placement};
 use crate::reservation::{self, Reservations};
@@ -84,6 +84,10 @@ impl Bench {
     }
 }
 
+fn ports<N: Into<String>>(names: impl IntoIterator<Item = N>) -> PortNames {
+    PortNames::new(names).unwrap()
+}
+
 /// What a function loses is said, so that it is drained, and what hosts of the drive's own
 /// subsystem lose.
 fn check_lost(decision: &Decision, before: &State, after: &State) {
@@ -101,7 +105,7 @@ fn check_lost(decision: &Decision, before: &State, after: &State) {
         let now = &after.functions[&id];
         let resources = |function: &Function| (function.queues, function.interrupts);
         let is_smaller = resources(function) != resources(now);
-        if !now.online || is_smaller || function.port.is_some() && function.port != now.port {
+        if !now.online || is_smaller || !function.ports.is_subset(&now.ports) {
             assert!(decision.lost.contains(&(Nsid::ALL, Some(FunctionId(id)))), "vf{id}");
         }
     }
@@ -161,7 +165,7 @@ fn only_managers_and_the_box_change_functions() {
     let block_erase = media::Sanitize::decode(&Sqe::new(0).with_cdw(10, 2));
     for request in [
         Request::Virtualize(command),
-        Request::GiveTo(FunctionId(1), None),
+        Request::GiveTo(FunctionId(1), PortNames::default()),
         Request::SetShare(FunctionId(1), Share::default()),
         Request::Map(Nsid(1), None),
         Request::ResetPrimary,
@@ -241,14 +245,13 @@ fn a_reserved_namespace_is_moved_by_the_box_and_keeps_its_registrants() {
 fn a_function_is_placed_by_one_record_or_not_at_all() {
     let mut bench = Bench::new(false);
     let id = FunctionId(1);
-    let online = Placement { queues: 65, interrupts: 65, online: true, port: Some("a".into()) };
+    let online = Placement { queues: 65, interrupts: 65, online: true, ports: ports(["a"]) };
     assert_eq!(bench.ask(&Origin::box_(), &Request::Place(id, online.clone())).unwrap().changes.len(), 1);
     assert_eq!(Placement::from(&bench.function(1)), online);
     for (wrong, status) in [
         (Placement { queues: 1, ..online.clone() }, Status::INVALID_SECONDARY_STATE),
         (Placement { interrupts: 0, ..online.clone() }, Status::INVALID_SECONDARY_STATE),
         (Placement { queues: 130, ..online.clone() }, Status::INVALID_CONTROLLER_RESOURCES),
-        (Placement { port: Some(String::new()), ..online.clone() }, Status::INVALID_FIELD),
     ] {
         assert!(bench.ask(&Origin::box_(), &Request::Place(id, wrong)).unwrap_err().is(status));
     }
@@ -264,6 +267,30 @@ fn a_function_is_placed_by_one_record_or_not_at_all() {
     let back = bench.ask(&Origin::box_(), &Request::Place(id, Placement::default())).unwrap();
     assert_eq!((back.changes.len(), back.lost), (1, vec![(Nsid::ALL, Some(id))]));
     assert_eq!(bench.function(1), Function::default());
+}
+
+#[test]
+fn a_function_that_gets_another_port_loses_nothing_and_one_that_is_taken_from_a_port_does() {
+    let mut bench = Bench::new(false);
+    let id = FunctionId(1);
+    let online = Placement { queues: 2, interrupts: 1, online: true, ports: ports(["a"]) };
+    bench.ask(&Origin::box_(), &Request::Place(id, online)).unwrap();
+    let all = vec![(Nsid::ALL, Some(id))];
+    for (to, lost) in [
+        (ports(["b", "a"]), vec![]),
+        (ports(["a", "b", "c"]), vec![]),
+        (ports(["a", "c"]), all.clone()),
+        (ports(["c"]), all.clone()),
+        (ports(["d"]), all.clone()),
+        (PortNames::default(), all),
+        (ports(["a", "b"]), vec![]),
+    ] {
+        let given = bench.ask(&Origin::box_(), &Request::GiveTo(id, to.clone())).unwrap();
+        assert_eq!((given.lost, given.changes.len(), bench.function(1).ports), (lost, 1, to));
+        bench.come_up(FUNCTIONS);
+    }
+    let again = bench.ask(&Origin::box_(), &Request::GiveTo(id, ports(["b", "a"]))).unwrap();
+    assert!(again.changes.is_empty() && again.lost.is_empty());
 }
 
 #[test]
@@ -302,7 +329,7 @@ fn transactions_are_bounded_and_take_back_what_is_left() {
     let large = Unfinished { namespaces: [(1, large)].into(), ..Unfinished::default() };
     assert!(bench.ask(&Origin::box_(), &Request::Begin("t".into(), large)).unwrap_err().is(Status::INVALID_FIELD));
     // Its resources went to others meanwhile.
-    let online = Placement { queues: 129, interrupts: 2, online: true, port: Some("a".into()) };
+    let online = Placement { queues: 129, interrupts: 2, online: true, ports: ports(["a"]) };
     bench.ask(&Origin::box_(), &Request::Place(FunctionId(1), online.clone())).unwrap();
     let before = Unfinished { functions: [(1, bench.function(1))].into(), ..Unfinished::default() };
     bench.ask(&Origin::box_(), &Request::Begin("t".into(), before)).unwrap();
@@ -311,7 +338,7 @@ fn transactions_are_bounded_and_take_back_what_is_left() {
         assert!(bench.virt(Assign, other, ResourceType::Queues, 129).is_success());
     }
     bench.ask(&Origin::box_(), &Request::Undo("t".into())).unwrap();
-    assert_eq!(Placement::from(&bench.function(1)), Placement { port: online.port, ..Placement::default() });
+    assert_eq!(Placement::from(&bench.function(1)), Placement { ports: online.ports, ..Placement::default() });
 }
 
 #[test]
@@ -361,10 +388,11 @@ fn requests() -> impl Strategy<Value = (usize, Request)> {
     let nsid = || (1..4_u32).prop_map(Nsid);
     let controllers =
         || proptest::collection::vec(prop_oneof![3 => 0..6_u16, 1 => 128..132_u16].prop_map(ControllerId), 1..3);
-    let port = proptest::option::of(prop_oneof!["[a-c]", "[a-z]{65}"]);
-    let place = (id(), 0..150_u16, 0..150_u16, any::<bool>(), port.clone()).prop_map(
-        |(id, queues, interrupts, online, port)| Request::Place(id, Placement { queues, interrupts, online, port }),
-    );
+    let at = || proptest::collection::btree_set("[a-c]", 0..3).prop_map(ports);
+    let place =
+        (id(), 0..150_u16, 0..150_u16, any::<bool>(), at()).prop_map(|(id, queues, interrupts, online, ports)| {
+            Request::Place(id, Placement { queues, interrupts, online, ports })
+        });
     let hosts = || proptest::collection::btree_set("[a-c]", 0..3);
     let attachments = || {
         let all = (proptest::collection::btree_set(0..6_u16, 0..3), hosts(), any::<bool>());
@@ -388,7 +416,7 @@ fn requests() -> impl Strategy<Value = (usize, Request)> {
         3 => (nsid(), controllers()).prop_map(|(nsid, list)| Request::Attach(nsid, list)),
         2 => (nsid(), controllers()).prop_map(|(nsid, list)| Request::Detach(nsid, list)),
         3 => (nsid(), proptest::option::of(id())).prop_map(|(nsid, to)| Request::Map(nsid, to)),
-        2 => (id(), port).prop_map(|(id, port)| Request::GiveTo(id, port)),
+        2 => (id(), at()).prop_map(|(id, ports)| Request::GiveTo(id, ports)),
         1 => (id(), share).prop_map(|(id, share)| Request::SetShare(id, share)),
         3 => place,
         2 => exactly,
@@ -418,7 +446,7 @@ fn check(bench: &Bench, before: &State, request: &Request) {
     }
     for (id, function) in &functions {
         assert!(!function.online || function.can_go_online(), "vf{id} is online without what it needs");
-        assert!(function.share.is_legal() && function.port.as_ref().is_none_or(|port| port.len() <= 64));
+        assert!(function.share.is_legal());
         let was = before.functions.get(id).cloned().unwrap_or_default();
         let placed = matches!(request, Request::Place(to, _) if to.0 == *id);
         if was.online && function.online && !placed {
@@ -426,7 +454,7 @@ fn check(bench: &Bench, before: &State, request: &Request) {
             assert_eq!(resources(&was), resources(function), "vf{id} was online");
         }
         let given = placed || matches!(request, Request::GiveTo(to, _) if to.0 == *id);
-        assert!(given || was.port == function.port, "the port of vf{id}");
+        assert!(given || was.ports == function.ports, "the ports of vf{id}");
     }
     for (nsid, namespace) in &state.namespaces {
         let owners = namespace.hosts.len() + namespace.functions.len();
@@ -565,7 +593,7 @@ fn a_drive_that_comes_up_with_fewer_functions_lets_go_of_the_others() {
         assert!(bench.virt(Assign, id, ResourceType::Interrupts, 1).is_success());
         assert!(bench.virt(Online, id, queues, 0).is_success());
     }
-    bench.ask(&host(0), &Request::GiveTo(FunctionId(4), Some("a".into()))).unwrap();
+    bench.ask(&host(0), &Request::GiveTo(FunctionId(4), ports(["a"]))).unwrap();
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, ..NewNamespace::default() };
     bench.ask(&host(0), &Request::Create(wanted)).unwrap();
     bench.ask(&host(0), &Request::Attach(Nsid(1), vec![ControllerId(4)])).unwrap();
@@ -584,7 +612,7 @@ fn a_drive_that_comes_up_with_fewer_functions_lets_go_of_the_others() {
     attach(&mut bench, 2).unwrap();
     bench.come_up(4);
     let back = bench.function(4);
-    assert_eq!((back.queues, back.interrupts, back.online, back.port.as_deref()), (0, 0, false, Some("a")));
+    assert_eq!((back.queues, back.interrupts, back.online, back.ports), (0, 0, false, ports(["a"])));
     assert_eq!(function::flexible_total(&bench.drive.state().primary, &bench.drive.functions(), queues), TOTAL);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebof_backend::Memory;
 use ebof_clock::Clock;
-use ebof_drive::{Answer, Attachments, Identity, NewNamespace, Placement, Refusal, Settings};
+use ebof_drive::{Answer, Attachments, Identity, NewNamespace, Placement, PortNames, Refusal, Settings};
 use ebof_medium::{Options, Stepper};
 use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
 use ebof_nvme::{ControllerId, HostId, Nqn, Status};
@@ -79,8 +79,8 @@ impl Bench {
         self.actor.shown().namespaces[0].1.functions.clone()
     }
 
-    fn port(&self, id: u16) -> Option<String> {
-        self.actor.shown().functions[&id].port.clone()
+    fn ports(&self, id: u16) -> PortNames {
+        self.actor.shown().functions[&id].ports.clone()
     }
 
     fn bring_online(&self, id: u16) {
@@ -98,6 +98,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn map(function: u16) -> Request {
     Request::Map(Nsid(1), Some(FunctionId(function)))
+}
+
+fn ports(name: &str) -> PortNames {
+    PortNames::new([name]).unwrap()
 }
 
 fn with_namespace() -> Bench {
@@ -120,7 +124,7 @@ fn a_namespace_is_shown_to_its_new_function_when_the_old_one_has_drained() {
     assert_eq!(bench.shown_at(), [].into(), "and shown to nobody");
     // What gives or takes waits, too; what does not is done.
     let next = bench.submit(map(3));
-    let refused = bench.submit(Request::GiveTo(FunctionId(9), None));
+    let refused = bench.submit(Request::GiveTo(FunctionId(9), PortNames::default()));
     bench.settle();
     bench.ask(Request::AssignCntlid);
     assert!(next.try_recv().is_err() && refused.try_recv().is_err());
@@ -140,16 +144,16 @@ fn a_namespace_is_shown_to_its_new_function_when_the_old_one_has_drained() {
 fn a_function_comes_to_its_new_port_when_the_old_one_has_drained() {
     let bench = with_namespace();
     bench.bring_online(1);
-    let port = |name: &str| Request::GiveTo(FunctionId(1), Some(name.to_owned()));
+    let port = |name: &str| Request::GiveTo(FunctionId(1), ports(name));
     bench.ask(port("a"));
     let moved = bench.submit(port("b"));
     let (lost, token) = bench.drains.recv_timeout(LIMIT).unwrap();
-    assert_eq!((lost, bench.port(1)), (vec![(Nsid::ALL, Some(FunctionId(1)))], None));
+    assert_eq!((lost, bench.ports(1)), (vec![(Nsid::ALL, Some(FunctionId(1)))], PortNames::default()));
     bench.settle();
     assert!(moved.try_recv().is_err());
     drop(token);
     assert!(moved.recv_timeout(LIMIT).unwrap().is_ok());
-    assert_eq!(bench.port(1).as_deref(), Some("b"));
+    assert_eq!(bench.ports(1), ports("b"));
     bench.actor.stop();
 }
 
@@ -279,7 +283,7 @@ fn a_device_that_never_answers_keeps_what_it_has_and_nothing_else() {
     bench.pass(0);
     assert!(other.try_recv().unwrap().is_ok());
     assert_eq!(bench.owners(2), [3].into());
-    bench.ask(Request::GiveTo(FunctionId(2), Some("a".to_owned()))).unwrap();
+    bench.ask(Request::GiveTo(FunctionId(2), ports("a"))).unwrap();
     let exactly = Request::AttachExactly(Nsid(1), Attachments { functions: [3].into(), ..Attachments::default() });
     for request in [map(2), map(1), exactly, Request::Delete(Nsid(1)), Request::Delete(Nsid::ALL)] {
         let name = request.name();
@@ -295,24 +299,24 @@ fn a_device_that_never_answers_keeps_what_it_has_and_nothing_else() {
 #[test]
 fn a_function_that_a_device_does_not_let_go_of_is_not_placed_elsewhere() {
     let mut bench = SteppedBench::new();
-    let give = |port: &str| Request::GiveTo(FunctionId(1), Some(port.to_owned()));
-    let online = Placement { queues: 2, interrupts: 1, online: true, port: Some("a".to_owned()) };
+    let give = |port: &str| Request::GiveTo(FunctionId(1), ports(port));
+    let online = Placement { queues: 2, interrupts: 1, online: true, ports: ports("a") };
     bench.ask(Request::Place(FunctionId(1), online)).unwrap();
     let (moved, _) = bench.submit(give("b"));
     let (lost, token) = bench.drains.try_recv().unwrap();
     assert_eq!(lost, [(Nsid::ALL, Some(FunctionId(1)))]);
     bench.pass(DRAIN_MS + ABORT_MS + 10);
     assert!(moved.try_recv().unwrap().unwrap_err().status.is(Status::COMMAND_INTERRUPTED));
-    let port = |bench: &SteppedBench| bench.actor.shown().functions[&1].port.clone();
-    assert_eq!(port(&bench), None, "no port has it");
-    for request in [give("c"), Request::GiveTo(FunctionId(1), None), Request::ResetPrimary] {
+    let port = |bench: &SteppedBench| bench.actor.shown().functions[&1].ports.clone();
+    assert_eq!(port(&bench), PortNames::default(), "no port has it");
+    for request in [give("c"), Request::GiveTo(FunctionId(1), PortNames::default()), Request::ResetPrimary] {
         let name = request.name();
         assert!(bench.ask(request).unwrap_err().is(Status::COMMAND_INTERRUPTED), "{name}");
     }
-    bench.ask(Request::GiveTo(FunctionId(2), Some("c".to_owned()))).unwrap();
+    bench.ask(Request::GiveTo(FunctionId(2), ports("c"))).unwrap();
     drop(token);
     bench.pass(0);
-    assert_eq!(port(&bench).as_deref(), Some("b"), "the port that it was given to");
+    assert_eq!(port(&bench), ports("b"), "the port that it was given to");
     let (moved, _) = bench.submit(give("c"));
     drop(bench.drains.try_recv().unwrap());
     bench.pass(0);

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ebof_drive::function::{Function as Resources, FunctionId};
-use ebof_drive::{Answer, NewNamespace, Refusal, Request};
+use ebof_drive::{Answer, NewNamespace, PortNames, Refusal, Request};
 use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
 use ebof_nvme::{Nsid, Status};
 
@@ -261,7 +261,8 @@ fn request(change: BoxChange, port_name: impl Fn(usize) -> Option<String>) -> Op
                 Some(port) => Some(port_name(port)?),
                 None => None,
             };
-            Request::GiveTo(FunctionId(function), name)
+            let ports = PortNames::new(name).expect("the configuration gives ports short names");
+            Request::GiveTo(FunctionId(function), ports)
         }
         BoxChange::Assign { function, resource, count } => {
             virtualize(function, resource, VirtualizationAction::Assign, count)
