@@ -13,6 +13,7 @@ mod details;
 mod disturbed;
 mod drive_change;
 mod drives;
+mod given_ports;
 mod image;
 mod inventory;
 mod name;

@@ -126,10 +126,11 @@ fn function_row(function: &FunctionObject) -> Vec<String> {
         (None, true) => "online".to_owned(),
         (None, false) => "offline".to_owned(),
     };
-    let port = match &function.port {
-        Some(port) if !function.port_exists => format!("{} (gone)", safe(port)),
-        Some(port) => safe(port),
-        None => "-".to_owned(),
+    let ports = Vec::from_iter(function.ports.iter().map(|port| safe(port))).join(", ");
+    let port = match ports.as_str() {
+        "" => "-".to_owned(),
+        _ if !function.port_exists => format!("{ports} (gone)"),
+        _ => ports,
     };
     let namespaces: Vec<String> = function.namespaces.iter().map(|name| format!("ns{}", name.nsid)).collect();
     vec![

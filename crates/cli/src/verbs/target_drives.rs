@@ -380,7 +380,7 @@ mod tests {
             online: true,
             queues: 2,
             interrupts: 1,
-            port: None,
+            ports: std::collections::BTreeSet::new(),
             port_exists: false,
             share: ebof_manage::enclosure::ShareObject {
                 weight: 1,

@@ -1,8 +1,11 @@
 //! What there is in the box, and who has it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::details::FormatObject;
+use super::given_ports;
 use super::name::{FunctionName, NamespaceName};
 
 /// The version of the JSON shape of [`Inventory`].
@@ -107,9 +110,10 @@ pub struct FunctionObject {
     pub queues: u16,
     /// Interrupt vectors assigned to it.
     pub interrupts: u16,
-    /// The port that it is given to.
-    pub port: Option<String>,
-    /// Whether the target has that port.
+    /// The ports that it is given to.
+    #[serde(rename = "port", with = "given_ports")]
+    pub ports: BTreeSet<String>,
+    /// Whether the target has these ports; `false` if there are none.
     pub port_exists: bool,
     /// Its share of the drive.
     pub share: ShareObject,
@@ -245,6 +249,14 @@ pub struct Fan {
     pub name: String,
     /// Revolutions in a minute.
     pub rpm: u64,
+}
+
+impl FunctionObject {
+    /// The port that it is given to, for who shows one: the first by name of several.
+    #[must_use]
+    pub fn port(&self) -> Option<&str> {
+        self.ports.first().map(String::as_str)
+    }
 }
 
 impl Inventory {

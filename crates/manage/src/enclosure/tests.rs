@@ -12,7 +12,7 @@ fn function(name: &str, port: Option<&str>) -> FunctionObject {
         online: port.is_some(),
         queues: 4,
         interrupts: 4,
-        port: port.map(str::to_owned),
+        ports: port.into_iter().map(str::to_owned).collect(),
         port_exists: port.is_some(),
         share: ShareObject { weight: 100, iops: Some(50_000), bytes_per_second: None, minimum_iops: None },
         namespaces: vec!["d3/ns4".parse().unwrap()],

@@ -158,7 +158,7 @@ impl FunctionResource {
                 storage_controller: link(StoragePlace::Controller(id.to_owned(), name)),
                 state: if is_online { "Online" } else { "Offline" },
                 function: function.map(|function| OfFunction {
-                    port: function.port.clone(),
+                    port: function.port().map(str::to_owned),
                     queue_pairs: function.queues,
                     interrupt_vectors: function.interrupts,
                 }),

@@ -107,9 +107,9 @@ fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: 
         removed.iter().filter_map(function).map(|one| Change::Assign { function: one.name.clone(), port: None });
     // Removals come first: a direct port has room for one function.
     let mut all: Vec<Change> = taken.collect();
-    all.extend(added.iter().filter_map(function).map(|one| match one.port {
-        None => Change::Assign { function: one.name.clone(), port: Some(port.clone()) },
-        Some(_) => Change::Move { function: one.name.clone(), to: port.clone() },
+    all.extend(added.iter().filter_map(function).map(|one| match one.ports.is_empty() {
+        true => Change::Assign { function: one.name.clone(), port: Some(port.clone()) },
+        false => Change::Move { function: one.name.clone(), to: port.clone() },
     }));
     let is_subsystem = |site: &&Site<'_>| function(site).is_none();
     let subsystems = added.iter().chain(removed).filter(is_subsystem).count();

@@ -84,7 +84,7 @@ pub(super) fn of_host(view: &View<'_>, nqn: &str) -> Vec<FabricPlace> {
 /// Whether a network reaches a target. The subsystem itself is always part of its permissions.
 fn is_shown(view: &View<'_>, site: &Site<'_>) -> bool {
     let AnyController::Function(_, function) = site.controller else { return true };
-    function.port.as_deref().is_some_and(|port| !view.inventory().is_direct(port))
+    function.ports.iter().any(|port| !view.inventory().is_direct(port))
 }
 
 #[derive(Serialize)]

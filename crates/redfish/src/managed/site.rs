@@ -57,7 +57,7 @@ impl<'v> Site<'v> {
     pub(crate) fn ports(&self) -> Vec<&'v str> {
         match self.controller {
             AnyController::Primary(drive) => drive.ports.iter().map(String::as_str).collect(),
-            AnyController::Function(_, function) => function.port.iter().map(String::as_str).collect(),
+            AnyController::Function(_, function) => function.ports.iter().map(String::as_str).collect(),
             AnyController::Plain(subsystem) => subsystem.ports.iter().map(String::as_str).collect(),
         }
     }
@@ -66,7 +66,7 @@ impl<'v> Site<'v> {
     pub(crate) fn is_at(&self, port: &str) -> bool {
         match self.controller {
             AnyController::Primary(drive) => drive.ports.iter().any(|own| own == port),
-            AnyController::Function(_, function) => function.port.as_deref() == Some(port),
+            AnyController::Function(_, function) => function.ports.contains(port),
             AnyController::Plain(subsystem) => subsystem.ports.iter().any(|own| own == port),
         }
     }

@@ -322,10 +322,10 @@ impl OemController {
 
 impl OfFunction {
     fn new(view: &View<'_>, function: &FunctionObject) -> Self {
-        let port = function.port.as_deref();
+        let port = function.port();
         let zone = port.and_then(|name| Some((view.inventory().port(name)?, view.port_id(name)?)));
         Self {
-            port: function.port.clone(),
+            port: port.map(str::to_owned),
             port_exists: function.port_exists,
             zone: zone.map(|(port, id)| link(FabricPlace::Zone(FabricKind::of_port(port.kind), id.to_owned()))),
             queue_pairs: function.queues,

@@ -63,8 +63,8 @@ fn of_attachee(who: &Attachee) -> Option<String> {
 }
 
 fn of_relocation(inventory: &Inventory, name: &FunctionName, to: Option<&String>) -> Vec<String> {
-    let from = inventory.function(name).and_then(|function| function.port.as_ref());
-    let ports = [from, to].into_iter().flatten().filter_map(|port| of_port(inventory, port));
+    let from = inventory.function(name).into_iter().flat_map(|function| &function.ports);
+    let ports = from.chain(to).filter_map(|port| of_port(inventory, port));
     std::iter::once(name.to_string()).chain(ports).collect()
 }
 

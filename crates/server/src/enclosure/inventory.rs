@@ -36,7 +36,7 @@ pub(super) fn of(target: &Target, tasks: &Tasks) -> Inventory {
     let drives: Vec<DriveObject> = in_force.devices.actors.iter().map(drive).collect();
     let given = |port: &str| {
         let functions = drives.iter().flat_map(|drive| &drive.functions);
-        functions.filter(|function| function.port.as_deref() == Some(port)).map(|it| it.name.clone()).collect()
+        functions.filter(|function| function.ports.contains(port)).map(|it| it.name.clone()).collect()
     };
     let ports = in_force.ports.iter().map(|listening| port_of(&listening.port, given(&listening.port.name))).collect();
     let subsystems = in_force.config.subsystems.iter().filter(|subsystem| subsystem.drive.is_none());
@@ -89,9 +89,8 @@ fn drive_of(
             online: function.online,
             queues: function.queues,
             interrupts: function.interrupts,
-            // Changes of the box give a function to one port at a time.
-            port: function.ports.iter().next().map(str::to_owned),
-            port_exists: function.ports.iter().next().is_some_and(|port| ports.contains(&port)),
+            ports: function.ports.iter().map(str::to_owned).collect(),
+            port_exists: !function.ports.is_empty() && function.ports.iter().all(|port| ports.contains(&port)),
             share: share_of(&function.share),
             namespaces: attached.map(|(nsid, _)| named(&name.drive, *nsid)).collect(),
             hosts: hosts(&nqn),

@@ -176,7 +176,7 @@ fn a_transaction_that_fails_takes_back_what_was_made() {
     assert_eq!((error.change, &error.remains), (2, &Vec::new()), "{error}");
     let inventory = rig.enclosure.inventory();
     let [one, two] = ["d0/vf1", "d0/vf2"].map(|name| inventory.function(&name.parse().unwrap()).unwrap().clone());
-    assert_eq!((one.port, one.online, two.share.weight), (None, false, 1));
+    assert_eq!((one.port(), one.online, two.share.weight), (None, false, 1));
     rig.target.stop(Duration::ZERO);
 }
 
@@ -247,7 +247,7 @@ fn shares_are_stored_and_a_reset_takes_functions_offline() {
     let inventory = rig.enclosure.inventory();
     let shown = inventory.function(&"d0/vf1".parse().unwrap()).unwrap();
     assert_eq!((shown.share.weight, shown.share.iops, shown.share.minimum_iops), (4, Some(50_000), Some(10)));
-    assert_eq!((shown.port.as_deref(), shown.online), (Some("a"), true));
+    assert_eq!((shown.port(), shown.online), (Some("a"), true));
     rig.connect("a", &function(1)).disconnect();
     rig.made(r#"{"change": "reset-drive", "drive": "d0"}"#);
     assert!(rig.try_connect("a", &function(1)).is_none());
@@ -268,7 +268,7 @@ fn a_port_that_the_configuration_does_not_have_is_shown_and_not_fatal() {
     let target = Arc::new(wait("the lock of the file", || Target::start(without.clone(), settings()).ok()));
     let inventory = RunningEnclosure::new(Arc::clone(&target)).inventory();
     let shown = inventory.function(&"d0/vf1".parse().unwrap()).unwrap();
-    assert_eq!((shown.port.as_deref(), shown.port_exists), (Some("b"), false));
+    assert_eq!((shown.port(), shown.port_exists), (Some("b"), false));
     assert_eq!(inventory.contradictions.len(), 1, "{:?}", inventory.contradictions);
     target.stop(Duration::ZERO);
 }

@@ -108,7 +108,7 @@ fn a_crash_in_the_middle_of_an_assignment_leaves_a_function_with_all_of_it_or_no
         kill(test, folder.path(), phase, 0);
         let rig = reopened(&one(folder.path()));
         let shown = rig.enclosure.inventory().function(&"d0/vf1".parse().unwrap()).unwrap().clone();
-        let all = (shown.online, shown.queues > 1, shown.interrupts > 0, shown.port.is_some());
+        let all = (shown.online, shown.queues > 1, shown.interrupts > 0, shown.port().is_some());
         assert_eq!(all, (is_given, is_given, is_given, is_given), "killed when {phase}");
         rig.target.stop(Duration::ZERO);
     }
@@ -132,7 +132,7 @@ fn shown(rig: &Rig) -> [(Option<String>, u16, u16); 2] {
     let inventory = rig.enclosure.inventory();
     ["d0/vf1", "d1/vf2"].map(|name| {
         let function = inventory.function(&name.parse().unwrap()).unwrap();
-        (function.port.clone(), function.queues, function.share.weight)
+        (function.port().map(str::to_owned), function.queues, function.share.weight)
     })
 }
 

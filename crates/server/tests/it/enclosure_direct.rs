@@ -96,7 +96,7 @@ fn a_function_goes_from_fabric_to_direct_to_direct_to_fabric_to_none() {
     let mut io = two.create(2, 64);
     assert_eq!(two.call(&mut io, transfer(WRITE, 0, 8, DATA, 0)).status(), Status::SUCCESS);
     let shown = rig.enclosure.inventory().function(&"d0/vf1".parse().unwrap()).unwrap().clone();
-    assert_eq!((shown.port.as_deref(), shown.hosts.len(), shown.hosts[0].cntlid), (Some("direct2"), 1, 1));
+    assert_eq!((shown.port(), shown.hosts.len(), shown.hosts[0].cntlid), (Some("direct2"), 1, 1));
 
     rig.made(&moved("d0/vf1", "b"));
     two.await_status(2, 2);

@@ -82,7 +82,7 @@ impl Rig {
     }
 
     pub(crate) fn port_of(&self, function: &str) -> Option<String> {
-        self.enclosure.inventory().function(&function.parse().unwrap()).unwrap().port.clone()
+        self.enclosure.inventory().function(&function.parse().unwrap()).unwrap().port().map(str::to_owned)
     }
 
     /// A host of a subsystem at a port, if it may connect.

@@ -1,6 +1,6 @@
 //! The checks of changes of functions: their ports and their shares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::drives::CheckedDrives;
 use super::mistakes::Mistakes;
@@ -17,15 +17,15 @@ const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=1000;
 pub(super) struct CheckedFunctions<'i> {
     inventory: &'i Inventory,
     /// The ports of functions.
-    ports: BTreeMap<FunctionName, Option<String>>,
+    ports: BTreeMap<FunctionName, BTreeSet<String>>,
     /// The direct ports that something else than a function has.
     subsystems: BTreeMap<String, String>,
     /// The shares of functions.
     shares: BTreeMap<FunctionName, ShareObject>,
 }
 
-fn given(function: &FunctionObject) -> (FunctionName, Option<String>) {
-    (function.name.clone(), function.port.clone())
+fn given(function: &FunctionObject) -> (FunctionName, BTreeSet<String>) {
+    (function.name.clone(), function.ports.clone())
 }
 
 fn share(function: &FunctionObject) -> (FunctionName, ShareObject) {
@@ -64,8 +64,7 @@ impl<'i> CheckedFunctions<'i> {
             let advice = "choose a port without `discovery_only`";
             out.note(MistakeKind::Conflict, function, format!("port {name} serves discovery only"), advice);
         }
-        let of_functions =
-            self.ports.iter().find(|(other, given)| *other != function && given.as_deref() == Some(name));
+        let of_functions = self.ports.iter().find(|(other, given)| *other != function && given.contains(name));
         if port.kind != PortKind::Direct {
             return;
         }
@@ -95,12 +94,17 @@ impl<'i> CheckedFunctions<'i> {
         if !exists {
             return;
         }
-        let before = self.ports.get(function).cloned().flatten();
-        if let (Some(port), Some(before)) = (port, before.filter(|before| Some(before.as_str()) != port)) {
+        let before = self.ports.get(function).cloned().unwrap_or_default();
+        let after: BTreeSet<String> = port.into_iter().map(str::to_owned).collect();
+        if let Some(port) = port
+            && !before.is_empty()
+            && before != after
+        {
+            let before = Vec::from_iter(before).join(" and ");
             let advice = format!("`ebof target move {function} --to {port}` moves it");
             out.note(MistakeKind::Conflict, function, format!("it is given to port {before}"), advice);
         }
-        self.ports.insert(function.clone(), port.map(str::to_owned));
+        self.ports.insert(function.clone(), after);
     }
 
     pub(super) fn moved(&mut self, function: &FunctionName, to: &str, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
@@ -109,18 +113,15 @@ impl<'i> CheckedFunctions<'i> {
         if !exists {
             return;
         }
-        match self.ports.get(function).cloned().flatten() {
-            None => {
-                let advice = format!("`ebof target assign {function} --port {to}` gives it to one");
-                out.note(MistakeKind::Conflict, function, "it is given to no port", advice);
-            }
-            Some(port) if port == to => {
-                let advice = "`ebof target show` shows who has what";
-                out.note(MistakeKind::Conflict, function, format!("it is given to port {to} already"), advice);
-            }
-            Some(_) => {}
+        let after = BTreeSet::from([to.to_owned()]);
+        let before = self.ports.insert(function.clone(), after.clone()).unwrap_or_default();
+        if before.is_empty() {
+            let advice = format!("`ebof target assign {function} --port {to}` gives it to one");
+            out.note(MistakeKind::Conflict, function, "it is given to no port", advice);
+        } else if before == after {
+            let advice = "`ebof target show` shows who has what";
+            out.note(MistakeKind::Conflict, function, format!("it is given to port {to} already"), advice);
         }
-        self.ports.insert(function.clone(), Some(to.to_owned()));
     }
 
     pub(super) fn weight(&self, function: &FunctionName, weight: u16, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
@@ -167,7 +168,7 @@ impl<'i> CheckedFunctions<'i> {
     pub(super) fn give_ports(&mut self, new: &NewDrive, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
         let name = new.name();
         for port in new.ports.iter().flatten().filter(|port| self.inventory.is_direct(port)) {
-            let function = self.ports.iter().find(|(_, given)| given.as_ref() == Some(port));
+            let function = self.ports.iter().find(|(_, given)| given.contains(port));
             let drive = drives.added().find(|added| self.subsystems.get(port) == Some(&format!("drive {added}")));
             if let Some(other) = function.map(|(function, _)| function.to_string()).or(drive.cloned()) {
                 let message = format!("port {port} has {other} already, and a direct port is one subsystem");
