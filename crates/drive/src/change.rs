@@ -17,11 +17,11 @@ use crate::event_log::{Event, EventLog};
 use crate::firmware::Firmware;
 use crate::function::{self, Function, Primary};
 use crate::health::Health;
-use crate::hex;
 use crate::namespace::{Namespace, Shape, VolumeId};
 use crate::reservation::{self, Reservations};
 use crate::sanitize::Sanitize;
 use crate::self_test::SelfTest;
+use crate::stored::{count, hex};
 use crate::telemetry::Telemetry;
 use crate::unfinished::Unfinished;
 
@@ -53,7 +53,7 @@ pub struct State {
     /// Names and UUID.
     pub identity: Identity,
     /// The name on the medium for the next namespace.
-    #[serde(rename = "next_instance")]
+    #[serde(rename = "next_instance", deserialize_with = "count::deserialize")]
     pub next_volume: u64,
     /// Namespaces by NSID.
     pub namespaces: BTreeMap<u32, Namespace>,

@@ -18,6 +18,8 @@ use ebof_nvme::{Cid, Nsid, QueueId, Status};
 use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes;
 
+use crate::stored::count;
+
 /// Entries that can be kept at most (ELPE is one less).
 pub const ENTRIES_MAX: usize = 256;
 
@@ -33,6 +35,7 @@ pub struct ErrorLog {
     /// Oldest first.
     entries: VecDeque<Entry>,
     /// The last number that may have been used: errors are numbered up to here without a flush.
+    #[serde(deserialize_with = "count::deserialize")]
     reserved: u64,
     /// Number of the last error.
     #[serde(skip)]
@@ -46,6 +49,7 @@ pub struct ErrorLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Entry {
+    #[serde(deserialize_with = "count::deserialize")]
     count: u64,
     sqid: u16,
     cid: u16,
@@ -83,6 +87,7 @@ pub struct Error {
 #[serde(default)]
 pub struct Flush {
     entries: Vec<Entry>,
+    #[serde(deserialize_with = "count::deserialize")]
     reserved: u64,
 }
 

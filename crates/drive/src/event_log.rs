@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
+use crate::stored::count;
+
 pub use context::{CONTEXTS_MAX, Contexts, Page, Reply, Subsystem};
 pub use events::{Event, RESET_CONTROLLERS_MAX, Thermal};
 
@@ -57,6 +59,7 @@ pub const SUPPORTED: [EventKind; 13] = [
 pub struct EventLog {
     events: VecDeque<Event>,
     /// How many events were ever recorded.
+    #[serde(deserialize_with = "count::deserialize")]
     total: u64,
 }
 

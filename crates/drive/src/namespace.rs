@@ -8,12 +8,12 @@ use ebof_nvme::Status;
 use serde::{Deserialize, Serialize};
 
 use crate::block_format::{BlockFormat, METADATA_BYTES};
-use crate::hex;
 use crate::request::{DecisionInput, Origin, Refusal};
+use crate::stored::{count, hex};
 
 /// The name of a namespace on the medium. It is never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct VolumeId(pub u64);
+pub struct VolumeId(#[serde(deserialize_with = "count::deserialize_last")] pub u64);
 
 /// An LBA format that the drive offers (Identify Namespace, LBAF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

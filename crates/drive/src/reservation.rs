@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 pub use access::{Access, ReservationView, Right};
 pub use notice::{NotificationLog, NotificationMask};
 
-use crate::hex;
 use crate::request::Refusal;
+use crate::stored::hex;
 
 /// Registrants of one namespace at most; more are refused with Insufficient Resources.
 pub const REGISTRANTS_MAX: usize = 4096;

@@ -239,7 +239,8 @@ impl Sanitize {
     /// or no operation is in progress.
     #[must_use]
     pub fn pass_done(&self) -> Option<Self> {
-        let passes = self.passes + 1;
+        // A medium may say that more are done than there are.
+        let passes = self.passes.saturating_add(1);
         (self.state == State::Processing && passes < self.pass_count()).then(|| Self { passes, ..self.clone() })
     }
 

@@ -6,9 +6,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::function::Function;
-use crate::hex;
 use crate::namespace::VolumeId;
 use crate::placement::Attachments;
+use crate::stored::hex;
 
 /// What a drive's objects were before a transaction that is not over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ use zerocopy::FromBytes;
 
 mod by_box;
 mod functions;
+mod hostile;
 mod sanitized;
 
 const GIB: u64 = 1 << 30;
