@@ -75,6 +75,7 @@ impl Allocator {
         } else {
             self.clean -= 1;
         }
+        self.assert_counts();
         true
     }
 
@@ -100,6 +101,7 @@ impl Allocator {
         self.free += 1;
         self.clean += 1;
         self.mark_dirty(extent);
+        self.assert_counts();
         true
     }
 
@@ -119,7 +121,7 @@ impl Allocator {
     pub fn dirty(&self, count: usize) -> Vec<u32> {
         let words = self.dirty.0.iter().enumerate().filter(|(_, word)| **word != 0);
         let extents = words.flat_map(|(at, word)| {
-            let base = u32::try_from(at * 64).unwrap_or(u32::MAX);
+            let base = u32::try_from(at * 64).expect("extents have numbers of 32 bits");
             (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| base + bit)
         });
         extents.take(count).collect()
@@ -132,7 +134,20 @@ impl Allocator {
         }
         self.dirty.set(extent, false);
         self.clean += 1;
+        self.assert_counts();
         true
+    }
+
+    /// How many free extents are dirty.
+    #[must_use]
+    pub fn dirty_count(&self) -> u32 {
+        self.free - self.clean
+    }
+
+    /// The counts follow the bits: a bit changes only together with its count, so neither passes
+    /// what there is, and none wraps around.
+    fn assert_counts(&self) {
+        assert!(self.clean <= self.free && self.free <= self.extents, "the counts of extents contradict each other");
     }
 
     fn mark_dirty(&mut self, extent: u32) {
@@ -147,10 +162,10 @@ impl Allocator {
         let mut at = from;
         while at < to {
             let word = at as usize / 64;
-            let taken = self.used.0.get(word)? | self.dirty.0.get(word)?;
+            let taken = self.used.0[word] | self.dirty.0[word];
             let free = !taken & (u64::MAX << (at % 64));
             if free != 0 {
-                let found = u32::try_from(word * 64).ok()? + free.trailing_zeros();
+                let found = at / 64 * 64 + free.trailing_zeros();
                 return (found < to).then_some(found);
             }
             at = (at / 64 + 1) * 64;
@@ -160,14 +175,14 @@ impl Allocator {
 }
 
 impl Bits {
+    /// `false` for extents that do not exist.
     fn get(&self, at: u32) -> bool {
         self.0.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
     }
 
     fn set(&mut self, at: u32, on: bool) {
-        if let Some(word) = self.0.get_mut(at as usize / 64) {
-            *word = *word & !(1 << (at % 64)) | u64::from(on) << (at % 64);
-        }
+        let word = self.0.get_mut(at as usize / 64).expect("only extents that `get` knows, or below the mark, change");
+        *word = *word & !(1 << (at % 64)) | u64::from(on) << (at % 64);
     }
 }
 

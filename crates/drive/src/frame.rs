@@ -142,7 +142,8 @@ pub struct Series {
 /// CRC-32C.
 #[must_use]
 pub fn crc(bytes: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff).unwrap_or_default()
+    let sum = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) & 0xffff_ffff;
+    u32::try_from(sum).expect("the upper half was masked")
 }
 
 /// The bytes of a group of frames with these records. The first frame has number `sequence`;
@@ -210,8 +211,8 @@ impl Frames {
     fn push(&mut self, record: &Record) {
         match record {
             Record::Map { volume, first, extents } => {
-                for (at, part) in (0_u32..).zip(extents.chunks(MAP_EXTENTS_MAX)) {
-                    let first = first.saturating_add(at * u32::try_from(MAP_EXTENTS_MAX).unwrap_or_default());
+                for (at, part) in (0_u32..).step_by(MAP_EXTENTS_MAX).zip(extents.chunks(MAP_EXTENTS_MAX)) {
+                    let first = first.saturating_add(at);
                     self.put(Kind::Map, |out| {
                         out.extend(volume.0.to_le_bytes());
                         out.extend(first.to_le_bytes());
@@ -277,7 +278,9 @@ impl Frames {
         let mut record = vec![kind.number()];
         write(&mut record);
         let entries_bytes = record.len().checked_sub(kind.fixed_bytes());
-        debug_assert!(entries_bytes.is_some_and(|bytes| bytes == 0 || bytes.is_multiple_of(kind.entry_bytes())));
+        let is_of_kind = entries_bytes.is_some_and(|bytes| bytes == 0 || bytes.is_multiple_of(kind.entry_bytes()));
+        assert!(is_of_kind, "room in the journal is reserved by these sizes, see `Planned`");
+        assert!(record.len() <= PAYLOAD_BYTES, "lists are split so that a frame has room, see the constants");
         if self.payload.len() + record.len() > PAYLOAD_BYTES {
             self.seal();
         }
@@ -304,7 +307,7 @@ impl Frames {
 }
 
 fn length(value: usize) -> [u8; 4] {
-    u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes()
+    u32::try_from(value).expect("what is encoded is in memory, and has its own limits").to_le_bytes()
 }
 
 /// A record as a frame holds it: a change may be in parts.
@@ -539,7 +542,7 @@ impl Checkpoint {
             frames.push(record);
             // Only the payloads of frames that are full are wanted.
             for frame in frames.bytes.chunks_exact(FRAME_BYTES) {
-                let used = Reader(&frame[USED_AT..]).size().unwrap_or_default();
+                let used = Reader(&frame[USED_AT..]).size().expect("a frame has `FRAME_BYTES`");
                 body.extend(&frame[HEADER_BYTES..HEADER_BYTES + used]);
             }
             frames.bytes.clear();

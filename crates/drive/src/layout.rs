@@ -125,7 +125,7 @@ impl Layout {
     /// How many extents there are.
     #[must_use]
     pub fn extents(&self) -> u32 {
-        u32::try_from(self.capacity_bytes / self.extent_bytes).unwrap_or(u32::MAX)
+        u32::try_from(self.capacity_bytes / self.extent_bytes).expect("at most `EXTENTS_MAX`, see `Layout::new`")
     }
 
     /// Offset of copy `which` (0 or 1) of the key table.

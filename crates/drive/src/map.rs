@@ -43,7 +43,7 @@ impl ExtentMap {
     /// Extents of the namespace.
     #[must_use]
     pub fn len(&self) -> u32 {
-        u32::try_from(self.extents.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.extents.len()).expect("the table was made for a `u32`")
     }
 
     /// Whether the namespace has no size.

@@ -57,7 +57,7 @@ fn sum(volume: VolumeId, block: u64, data: &[u8], metadata: [u8; 8]) -> u32 {
     identity[16..].copy_from_slice(&volume.0.to_le_bytes());
     digest.update(data);
     digest.update(&identity);
-    u32::try_from(digest.finalize() & 0xffff_ffff).unwrap_or_default()
+    u32::try_from(digest.finalize() & 0xffff_ffff).expect("the upper half was masked")
 }
 
 /// The header of page `page` of an extent of a namespace.
@@ -70,7 +70,7 @@ pub fn header(volume: VolumeId, extent: u32, page: u64) -> [u8; 16] {
     digest.update(b"EBOFTAG1");
     digest.update(&header[..12]);
     digest.update(&page.to_le_bytes());
-    let sum = u32::try_from(digest.finalize() & 0xffff_ffff).unwrap_or_default();
+    let sum = u32::try_from(digest.finalize() & 0xffff_ffff).expect("the upper half was masked");
     header[12..].copy_from_slice(&sum.to_le_bytes());
     header
 }

@@ -57,7 +57,7 @@ pub(crate) fn check(disk: &mut Disk, options: &Options) -> Result<(), OpenError>
 /// It cannot be read.
 pub(crate) fn remains(disk: &mut Disk) -> Result<Option<&'static str>, DeviceError> {
     // These offsets are the same for all drives.
-    let Ok(layout) = Layout::new(1 << 20, [0; 16]) else { return Ok(None) };
+    let layout = Layout::new(1 << 20, [0; 16]).expect("1 MiB is the smallest drive");
     let capacity_bytes = disk.base().geometry().capacity_bytes;
     let structures = [
         (layout.keys(0), b"EBOFKEY", "a table of keys"),
@@ -90,10 +90,10 @@ fn first_data(disk: &mut Disk) -> Result<Option<u64>, DeviceError> {
         let len = usize::try_from(bytes).expect("at most 1 MiB");
         let held = disk.run_one(Operation::Read { offset: at, len, data: Buffer::zeroed(len).into() });
         held.result?;
-        let held = held.data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(len));
+        let held = held.data.and_then(Segments::into_buffer).expect("a read returns its buffer");
         if !is_zero(&held.as_slice()[..len]) {
             let within = held.as_slice()[..len].iter().position(|byte| *byte != 0);
-            return Ok(Some(at + within.unwrap_or_default() as u64));
+            return Ok(Some(at + within.expect("it is not zero, see above") as u64));
         }
         zeros += bytes;
         at += bytes;

@@ -56,11 +56,10 @@ impl Disk {
             (0..).zip(operations).map(|(tag, operation)| Request::new(tag, operation)).collect();
         let mut left = done.len();
         let mut finish = |completion: Completion, left: &mut usize| {
-            let at = usize::try_from(completion.tag).unwrap_or(usize::MAX);
-            if let Some(slot) = done.get_mut(at) {
-                *slot = Some(completion);
-                *left -= 1;
-            }
+            let at = usize::try_from(completion.tag).expect("a tag is the index of its operation");
+            let before = done.get_mut(at).expect("all that was in flight before has completed").replace(completion);
+            assert!(before.is_none(), "operation {at} has completed twice");
+            *left -= 1;
         };
         while left > 0 {
             while let Some(request) = waiting.pop_front() {
@@ -102,7 +101,8 @@ impl Disk {
                 }
             }
         }
-        let done: Vec<Completion> = done.into_iter().flatten().collect();
+        let done = done.into_iter().map(|completion| completion.expect("no operation is left"));
+        let done: Vec<Completion> = done.collect();
         let failed = done.iter().filter_map(|completion| failure(completion.result.as_ref().err()?));
         let failed = failed.filter(|(fault, _)| !self.read_only || *fault == BackingFault::Read);
         self.faults.record(failed);
@@ -139,7 +139,7 @@ impl Disk {
         let completion = self.run_one(Operation::Read { offset, len, data: Buffer::zeroed(len).into() });
         let Completion { result, data, .. } = completion;
         result?;
-        Ok(data.and_then(Segments::into_buffer).unwrap_or_else(|| Buffer::zeroed(len)))
+        Ok(data.and_then(Segments::into_buffer).expect("a read returns its buffer"))
     }
 
     /// Writes `bytes`, a multiple of 4 KiB, at `offset`.

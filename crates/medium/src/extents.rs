@@ -99,8 +99,14 @@ impl Extents {
 
     /// Whether `count` extents can be allocated: free, zeroed, and below the high-water mark.
     pub(crate) fn are_ready(&self, count: u32) -> bool {
-        let above = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
-        self.allocator.clean_count().saturating_sub(above) >= count
+        self.clean_below_mark() >= count
+    }
+
+    /// Clean extents below the high-water mark, at least. Extents above it are taken for free and
+    /// clean; a medium may say otherwise, and [`take_free`](Self::take_free) takes them, too.
+    fn clean_below_mark(&self) -> u32 {
+        let above = self.shared.layout.extents() - self.allocator.high_water();
+        self.allocator.clean_count().saturating_sub(above)
     }
 
     /// The high-water mark that makes `count` more extents usable; `None` if it cannot rise.
@@ -326,7 +332,7 @@ impl Extents {
 
     /// How many extents were given back and may still hold their old bytes.
     pub(crate) fn unclean(&self) -> u32 {
-        let dirty = self.allocator.free_count().saturating_sub(self.allocator.clean_count());
+        let dirty = self.allocator.dirty_count();
         let waiting: usize = self.quarantine.iter().map(|(_, extents)| extents.len()).sum();
         let removed: u32 = self.removed.iter().map(|(thin, _)| thin.allocated_extents()).fold(0, u32::saturating_add);
         let waiting = u32::try_from(waiting + self.zeroing).unwrap_or(u32::MAX);
@@ -335,8 +341,7 @@ impl Extents {
 
     /// Bytes, at most, that were used and whose storage was given back to the backing device.
     pub(crate) fn given_back_bytes(&self) -> u64 {
-        let never_used = self.shared.layout.extents().saturating_sub(self.allocator.high_water());
-        let clean = self.allocator.clean_count().saturating_sub(never_used);
+        let clean = self.clean_below_mark();
         if self.zeroes_quickly() { u64::from(clean) * self.shared.layout.extent_bytes } else { 0 }
     }
 }

@@ -145,7 +145,7 @@ impl Pages {
     fn shard(&self, at: u64) -> MutexGuard<'_, Shard> {
         // Pages of neighbouring extents have locks of their own.
         let mixed = (at / TAG_PAGE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-        let shard = usize::try_from(mixed).unwrap_or_default() % SHARDS;
+        let shard = usize::try_from(mixed).expect("six bits") % SHARDS;
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -364,7 +364,8 @@ impl Pages {
     /// The owner of a page, and its tags.
     pub(crate) fn tags(&self, at: u64) -> Option<(Owner, Vec<Tag>)> {
         self.with(at, |page| {
-            let count = usize::try_from(page.owner.blocks.end - page.owner.blocks.start).unwrap_or_default();
+            let blocks = page.owner.blocks.end - page.owner.blocks.start;
+            let count = usize::try_from(blocks).expect("the blocks of a page at most");
             (page.owner.clone(), (0..count).map(|place| page.tag(place)).collect())
         })
     }
@@ -383,10 +384,11 @@ impl Pages {
         mode.unwrap_or(WriteMode::Exact)
     }
 
-    /// Those of these blocks that are not in flux yet.
+    /// Those of these blocks that are not in flux yet. Their page is cached.
     pub(crate) fn unmarked(&self, places: &Places) -> Mask {
         let mask = Mask::of(places.places.clone());
-        self.with(places.at, |page| mask.without(page.marked)).unwrap_or_default()
+        let unmarked = self.with(places.at, |page| mask.without(page.marked));
+        unmarked.expect("the tags of what is written were loaded, and stay until the next use")
     }
 
     /// Blocks are written with their tags in the journal: whoever writes them again before the next
@@ -475,7 +477,7 @@ impl Pages {
 impl Page {
     fn tag(&self, place: usize) -> Tag {
         let at = 16 * (place + 1);
-        Tag(self.bytes.as_slice()[at..at + 16].try_into().unwrap_or_default())
+        Tag(self.bytes.as_slice()[at..at + 16].try_into().expect("16 bytes"))
     }
 
     fn put(&mut self, place: usize, tag: Tag) {

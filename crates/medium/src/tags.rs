@@ -227,7 +227,7 @@ impl Tags {
         // Pages of new extents need not be read.
         let blank: Vec<u64> = missing.keys().copied().filter(|&at| self.memory.take_blank(at)).collect();
         for at in blank {
-            let Some(owner) = missing.remove(&at) else { continue };
+            let owner = missing.remove(&at).expect("these are some of its keys");
             let (bytes, open) = (page(&owner, 0), self.memory.is_known(owner.volume, &owner.blocks));
             pages.insert(at, owner, bytes, open);
         }
@@ -283,10 +283,10 @@ impl Tags {
         journal.flush(disk, &self.shared.journal)?;
         for some in dirty.chunks(AT_ONCE) {
             let write = |&offset: &u64| {
-                let buffer = pages.clean_copy(offset)?;
-                Some(Operation::Write { offset, len: BYTES, data: buffer.into(), fua: false })
+                let buffer = pages.clean_copy(offset).expect("dirty pages stay, and only this thread drops pages");
+                Operation::Write { offset, len: BYTES, data: buffer.into(), fua: false }
             };
-            let operations = some.iter().filter_map(write).collect();
+            let operations = some.iter().map(write).collect();
             for (&at, completion) in some.iter().zip(disk.run(operations)) {
                 if let Err(error) = completion.result {
                     if !has_faults(disk, journal) {
@@ -394,14 +394,14 @@ impl Tags {
     ) -> Vec<(VolumeId, u64)> {
         let located = self.locate(disk, journal, blocks);
         let read = |(thin, _, offset, _): &(Arc<Thin>, u64, u64, u64)| {
-            let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
+            let len = usize::try_from(thin.block_layout.data_bytes).expect("the bytes of a block");
             Operation::Read { offset: *offset, len, data: Buffer::zeroed(len).into() }
         };
         let operations = located.iter().map(read).collect();
         let mut unreadable = Vec::new();
         for ((thin, block, ..), completion) in located.iter().zip(disk.run(operations)) {
             if let (Ok(()), Some(mut data)) = (completion.result, completion.data.and_then(Segments::into_buffer)) {
-                let len = usize::try_from(thin.block_layout.data_bytes).unwrap_or_default();
+                let len = usize::try_from(thin.block_layout.data_bytes).expect("the bytes of a block");
                 if self.match_block(thin, *block, &mut data.as_mut_slice()[..len]).is_none() {
                     self.report_corrupt(thin, *block);
                     self.resolve_as_damaged(thin, *block);

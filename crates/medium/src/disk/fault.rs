@@ -75,7 +75,8 @@ pub(crate) struct Faults {
 impl Faults {
     /// Records failures.
     pub(crate) fn record(&mut self, failures: impl Iterator<Item = Failure>) {
-        self.failures.extend(failures.take(FAILURES_MAX.saturating_sub(self.failures.len())));
+        let room = FAILURES_MAX.checked_sub(self.failures.len()).expect("no more are recorded, here and only here");
+        self.failures.extend(failures.take(room));
     }
 
     /// Whether there were failures since the last [`check`](Self::check).
@@ -99,7 +100,7 @@ impl Faults {
                 begun.push(fault);
                 self.active.len() - 1
             });
-            let Some(active) = self.active.get_mut(at) else { continue };
+            let active = &mut self.active[at];
             active.last_failure = now;
             active.failed_again = true;
             if fault == BackingFault::Read && active.offsets.len() < OFFSETS_MAX && !active.offsets.contains(&offset) {

@@ -93,14 +93,14 @@ impl<T> RoundRobin<T> {
 
     fn pop(&mut self) -> Option<T> {
         let volume = self.order.pop_front()?;
-        let queue = self.queues.get_mut(&volume)?;
-        let item = queue.pop_front();
+        let queue = self.queues.get_mut(&volume).expect("a namespace in the order has a queue");
+        let item = queue.pop_front().expect("a queue without items is removed");
         if queue.is_empty() {
             self.queues.remove(&volume);
         } else {
             self.order.push_back(volume);
         }
-        item
+        Some(item)
     }
 }
 
@@ -205,6 +205,10 @@ fn is_long(operation: &Operation) -> bool {
     }
 }
 
+/// Why there is a slice: a request is long if it has more bytes than a batch should, and is asked
+/// for the next slice only until [`is_done`](LongRequest::is_done).
+const SLICED: &str = "a request that is not done has a range left";
+
 /// A request that is done a slice at a time.
 pub(crate) struct LongRequest {
     pub(crate) deferred: DeferredRequest,
@@ -246,13 +250,13 @@ impl LongRequest {
             Operation::WriteZeroes { deallocate: false, fua, .. } => {
                 let extents = u32::try_from(SLICE_BYTES / thin.span_bytes()).unwrap_or(u32::MAX).max(1);
                 let mut slice = self.cut(&thin, extents, 1);
-                let range = slice.pop().unwrap_or_default();
+                let range = slice.pop().expect(SLICED);
                 // The last slice makes the others durable, too.
                 let fua = fua && self.is_done();
                 Operation::WriteZeroes { offset: range.start, len: range.end - range.start, deallocate: false, fua }
             }
             Operation::WriteZeroes { fua, .. } => {
-                let range = self.cut(&thin, SLICE_EXTENTS, 1).pop().unwrap_or_default();
+                let range = self.cut(&thin, SLICE_EXTENTS, 1).pop().expect(SLICED);
                 let fua = fua && self.is_done();
                 Operation::WriteZeroes { offset: range.start, len: range.end - range.start, deallocate: true, fua }
             }
@@ -260,8 +264,8 @@ impl LongRequest {
         }
     }
 
-    /// Takes ranges with at most so many mapped extents from what is left, at a bounded cost. They
-    /// end where extents do, or the request does.
+    /// Takes ranges, one at least, with at most so many mapped extents from what is left, at a
+    /// bounded cost. They end where extents do, or the request does.
     fn cut(&mut self, thin: &Thin, extents: u32, ranges: usize) -> Vec<Range<u64>> {
         let mut extents = extents;
         let mut steps = SLICE_STEPS;

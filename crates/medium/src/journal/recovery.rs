@@ -170,10 +170,10 @@ fn each_frame(
     let mut at = range.start;
     while at < range.end {
         let count = AT_ONCE.min(range.end - at);
-        let len = usize::try_from(count).unwrap_or_default() * FRAME_BYTES;
+        let len = usize::try_from(count).expect("at most `AT_ONCE`") * FRAME_BYTES;
         let bytes = read(disk, begin + at * FRAME_BYTES as u64, len)?;
         for number in at..at + count {
-            let from = usize::try_from(number - at).unwrap_or_default() * FRAME_BYTES;
+            let from = usize::try_from(number - at).expect("below `AT_ONCE`") * FRAME_BYTES;
             let one;
             let frame = match &bytes {
                 Some(bytes) => bytes.get(from..from + FRAME_BYTES),

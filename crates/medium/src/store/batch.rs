@@ -128,7 +128,8 @@ impl<'a> Batch<'a> {
     pub(crate) fn update_maps(&mut self) {
         for item in self.items.iter_mut().filter(|item| item.result.is_ok()) {
             for (&index, &extent) in &item.allocated {
-                item.thin.map.set(index, Some(extent));
+                let before = item.thin.map.set(index, Some(extent));
+                assert!(before.is_none(), "extent {index} was missing, and one request of a batch allocates it");
             }
             for range in std::mem::take(&mut item.unmapped) {
                 self.order.release(&item.thin, range);
@@ -230,7 +231,8 @@ impl<'a> Batch<'a> {
                         cipher.decrypt(first, block_bytes, bytes);
                     }
                 }
-                _ => {}
+                (Ok(()), None, ..) => {}
+                (Ok(()), Some(_), ..) => unreachable!("only reads are copied, and a read returns its buffer"),
             }
         }
     }

@@ -228,7 +228,7 @@ impl Settling {
                 self.cancel(volume);
                 continue;
             }
-            let Some(namespace) = self.flux.namespaces.get_mut(&volume) else { continue };
+            let namespace = self.flux.namespaces.get_mut(&volume).expect("each step removes its own at most");
             namespace.pages.iter().for_each(|&page| self.shared.pages.end_settling(volume, page, true));
             let count = namespace.settling;
             match self.shared.thin(volume) {

@@ -188,8 +188,10 @@ impl Memory {
     /// Drops the tags of failed writes of a block but the last. Returns whether there is one.
     pub(crate) fn forget_earlier_failures(&mut self, volume: VolumeId, block: u64) -> bool {
         let Some(candidates) = self.unresolved.get_mut(&(volume, block)) else { return false };
-        let newest = candidates.tags.len().saturating_sub(1);
+        let count = candidates.tags.len();
+        assert!(candidates.failed <= count, "each failed write that is counted has added its tag");
         if candidates.failed > 1 {
+            let newest = count - 1;
             candidates.tags.drain(newest + 1 - candidates.failed..newest);
             candidates.failed = 1;
         }

@@ -48,7 +48,7 @@ pub(crate) fn places(thin: &Thin, extent: u32, blocks: &Range<u64>) -> impl Iter
         let first = at;
         let place = block_layout.place(first);
         at = (first + TAGS_PER_PAGE - place as u64).min(end);
-        let count = usize::try_from(at.saturating_sub(first)).unwrap_or_default();
+        let count = usize::try_from(at - first).expect("the blocks of a page at most");
         let page = begin + block_layout.page_at(block_layout.page(first));
         (first < end).then_some(Places { at: page, places: place..place + count })
     })

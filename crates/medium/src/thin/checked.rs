@@ -157,11 +157,14 @@ fn write_checked(
     }
 }
 
+/// Why a request has one buffer, also when it has completed.
+const ONE_BUFFER: &str = "requests with several segments went to the drive's thread, see `submit`";
+
 /// Computes the tags of what is written from block `first` on, and encrypts both.
 fn encode(thin: &Thin, operation: &mut Operation, first: u64) -> BlockTags {
     let data_bytes = usize::try_from(thin.block_layout.data_bytes).unwrap_or(usize::MAX);
-    let Operation::Write { len, data, .. } = operation else { return BlockTags::default() };
-    let Some(buffer) = data.as_mut_buffer() else { return BlockTags::default() };
+    let Operation::Write { len, data, .. } = operation else { unreachable!("only writes come here, see `submit`") };
+    let buffer = data.as_mut_buffer().expect(ONE_BUFFER);
     let blocks = (first..).zip(buffer.as_mut_slice()[..*len].chunks_exact_mut(data_bytes));
     let tags = blocks.map(|(block, bytes)| {
         let mut tag = Tag::new(thin.volume, block, bytes, [0; 8]);
@@ -227,10 +230,9 @@ impl CompletionHook for ReadHook {
     fn finish(&self, completion: &mut Completion) {
         self.epoch.finish(completion);
         let len = self.locked.blocks.end - self.locked.blocks.start;
-        let len = usize::try_from(len * self.locked.thin.block_layout.data_bytes).unwrap_or_default();
-        // Requests with several segments went to the drive's thread.
-        if let (Ok(()), Some(buffer)) = (&completion.result, completion.data.as_mut().and_then(Segments::as_mut_buffer))
-        {
+        let len = usize::try_from(len * self.locked.thin.block_layout.data_bytes).expect("it is in memory");
+        if completion.result.is_ok() {
+            let buffer = completion.data.as_mut().and_then(Segments::as_mut_buffer).expect(ONE_BUFFER);
             completion.result = self.verify(&mut buffer.as_mut_slice()[..len]);
         }
         self.locked.unlock();

@@ -140,9 +140,8 @@ impl BlockLocks {
 
 /// Takes one of these entries away.
 fn release(entries: &mut Vec<Held>, own: &Held) {
-    if let Some(at) = entries.iter().position(|held| held == own) {
-        entries.swap_remove(at);
-    }
+    let at = entries.iter().position(|held| held == own);
+    entries.swap_remove(at.expect("whoever has locked blocks, or waits for them, ends that once"));
 }
 
 /// The locks of extents.

@@ -174,8 +174,10 @@ impl Tagged<'_> {
             let item = &mut items[part.item];
             match (completion.result, completion.data.and_then(Segments::into_buffer)) {
                 (Ok(()), Some(data)) if item.result.is_ok() => verify(&mut order.tags, item, part, data),
+                // Another part of the request has failed.
+                (Ok(()), Some(_)) => {}
+                (Ok(()), None) => unreachable!("a read returns its buffer"),
                 (Err(error), _) => item.result = Err(error),
-                _ => {}
             }
         }
     }
@@ -296,7 +298,9 @@ fn verify(tags: &mut Tags, item: &mut Item, part: &Part, mut read: Buffer) {
     let thin = Arc::clone(&item.thin);
     let data_bytes = size(thin.block_layout.data_bytes);
     let block_bytes = size(thin.block_layout.block_bytes);
-    let Operation::Read { offset, data, .. } = &mut item.request.operation else { return };
+    let Operation::Read { offset, data, .. } = &mut item.request.operation else {
+        unreachable!("changes and reads are apart, see `run`, and a flush has no part");
+    };
     let mut into = size(part.blocks.start * thin.block_layout.block_bytes - *offset);
     for (block, bytes) in part.blocks.clone().zip(read.as_mut_slice().chunks_exact_mut(data_bytes)) {
         let Some(found) = tags.match_block(&thin, block, bytes) else {
@@ -323,6 +327,9 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
+/// Why the metadata of a block fit into a tag.
+const METADATA: &str = "a block has 8 bytes of metadata or none, see `BlockFormat::decode`";
+
 /// The operation on the backing device for a part of a change, and the new tags of its blocks.
 fn prepare_change(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let thin = &item.thin;
@@ -341,7 +348,8 @@ fn prepare_change(item: &Item, part: &Part) -> (Operation, Vec<Tag>) {
     let mut tags = Vec::with_capacity(size(part.count()));
     for ((number, block), into) in part.blocks.clone().zip(blocks).zip(into) {
         let (data, metadata) = block.split_at(data_bytes);
-        let mut tag = Tag::new(thin.volume, number, data, metadata.try_into().unwrap_or_default());
+        let metadata = if metadata.is_empty() { [0; 8] } else { metadata.try_into().expect(METADATA) };
+        let mut tag = Tag::new(thin.volume, number, data, metadata);
         into.copy_from_slice(data);
         if let Some(cipher) = &thin.cipher {
             cipher.encrypt_tag(number, &mut tag.0);

@@ -85,6 +85,20 @@ fn records_that_begin_at_the_end_of_all_numbers_are_no_panic() {
     }
 }
 
+/// A drive maps no extent above its high-water mark; a medium may say that it did.
+#[test]
+fn an_extent_that_is_mapped_above_the_mark_is_not_given_away() {
+    let map = Record::Map { volume: VolumeId(1), first: 2, extents: vec![12] };
+    let mut store = restored(vec![map.clone()], false).unwrap();
+    let extents = &mut store.order.extents;
+    assert_eq!((extents.high_water(), extents.unclean(), extents.given_back_bytes()), (8, 6, 0));
+    assert!(!extents.are_ready(1));
+    extents.raise(16);
+    assert!(extents.are_ready(7) && !extents.are_ready(8));
+    assert_eq!(std::iter::from_fn(|| extents.take()).collect::<Vec<_>>(), [8, 9, 10, 11, 13, 14, 15]);
+    restored(vec![map], false).map(live).unwrap();
+}
+
 /// A mark is about the blocks of one page of tags.
 #[test]
 fn blocks_beyond_their_page_are_not_in_flux() {
