@@ -18,6 +18,7 @@ use zerocopy::FromBytes;
 mod by_box;
 mod functions;
 mod hostile;
+mod rig;
 mod sanitized;
 
 const GIB: u64 = 1 << 30;

@@ -9,62 +9,28 @@ use alloc::vec::Vec;
 
 use ebof_nvme::firmware::CommitAction;
 use ebof_nvme::media::{Format, Sanitize, SanitizeAction};
-use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use super::super::*;
+use super::rig::{Bench, host};
 use crate::firmware::{Image, PRODUCT, Personality};
 use crate::function::FunctionId;
 use crate::namespace::NewNamespace;
 use crate::placement::Attachments;
 use crate::unfinished::Unfinished;
 
-fn host(number: u16) -> Origin {
-    let host = Nqn::parse(&format!("nqn.2014-08.org.example:{number}")).unwrap();
-    Origin::host(ControllerId(128 + number), host, HostId([u8::try_from(number + 1).unwrap(); 16]))
+/// A drive with two functions and two hosts.
+fn boxed() -> Bench {
+    Bench::new(State::default(), settings(), 2)
 }
 
-/// A drive with two functions, and its journal.
-struct Bench {
-    drive: Drive,
-    journal: Vec<Vec<u8>>,
+fn settings() -> Settings {
+    Settings { functions: 2, ..Settings::default() }
 }
 
 impl Bench {
-    fn new() -> Self {
-        let mut bench = Self { drive: drive(State::default()), journal: Vec::new() };
-        for number in 0..2 {
-            bench.ask(&host(number), &Request::AssignCntlid).unwrap();
-        }
-        bench
-    }
-
-    fn ask(&mut self, origin: &Origin, request: &Request) -> Result<Decision, Status> {
-        let decision = self.drive.decide(request, origin, &DecisionInput::default());
-        let decision = decision.map_err(|refusal| refusal.status)?;
-        for change in &decision.changes {
-            self.journal.push(change.to_bytes());
-            self.drive.apply(change.clone());
-        }
-        Ok(decision)
-    }
-
-    /// By the box.
-    fn made(&mut self, request: &Request) -> Decision {
-        self.ask(&Origin::box_(), request).unwrap()
-    }
-
-    fn refused(&mut self, request: &Request) -> Status {
-        self.ask(&Origin::box_(), request).unwrap_err()
-    }
-
     fn owners(&self, nsid: u32) -> Attachments {
         Attachments::from(&self.drive.state().namespaces[&nsid])
     }
-}
-
-fn drive(state: State) -> Drive {
-    let settings = Settings { functions: 2, ..Settings::default() };
-    Drive::new(state, settings, Capacity { total_bytes: 1 << 30, extent_bytes: 256 << 10 })
 }
 
 fn ordered(nsid: Option<u32>, attachments: Option<Attachments>) -> Ordered {
@@ -79,7 +45,7 @@ fn both() -> Attachments {
 
 #[test]
 fn a_namespace_is_there_with_those_who_have_it() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     let order = |nsid, attachments| Request::CreateOrdered(ordered(nsid, attachments));
     let decision = bench.made(&order(Some(7), Some(both())));
     assert_eq!(decision.answer, Answer::Done(7));
@@ -106,7 +72,7 @@ fn a_namespace_is_there_with_those_who_have_it() {
 
 #[test]
 fn hosts_may_not_ask_what_the_box_asks() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     bench.made(&Request::CreateOrdered(ordered(None, None)));
     for request in [
         Request::CreateOrdered(ordered(None, None)),
@@ -121,7 +87,7 @@ fn hosts_may_not_ask_what_the_box_asks() {
 
 #[test]
 fn some_get_a_namespace_and_others_keep_or_lose_it() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     bench.made(&Request::CreateOrdered(ordered(None, None)));
     let hosts = |numbers: &[u16]| Attachments {
         hosts: numbers.iter().map(|&number| host(number).host.to_string()).collect(),
@@ -147,7 +113,7 @@ fn some_get_a_namespace_and_others_keep_or_lose_it() {
 
 #[test]
 fn what_a_transaction_has_created_goes_wherever_the_journal_ends() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     bench.made(&Request::CreateOrdered(ordered(Some(1), None)));
     let before = Unfinished { protected: [(1, false)].into(), ..Unfinished::default() };
     bench.made(&Request::Begin("t".into(), before));
@@ -161,7 +127,8 @@ fn what_a_transaction_has_created_goes_wherever_the_journal_ends() {
     let state = |journal: &[Vec<u8>]| State::restore(b"", journal).unwrap();
     assert_eq!(state(&bench.journal).namespaces.len(), 3);
     for end in began..=bench.journal.len() {
-        let mut rest = Bench { drive: drive(state(&bench.journal[..end])), journal: bench.journal[..end].to_vec() };
+        let mut rest = Bench::new(state(&bench.journal[..end]), settings(), 0);
+        rest.journal = bench.journal[..end].to_vec();
         let there: Vec<VolumeId> = rest.drive.state().volumes().skip(1).collect();
         let decision = rest.made(&Request::Undo("t".into()));
         assert_eq!(decision.after, there.into_iter().map(Effect::Remove).collect::<Vec<_>>(), "{end}");
@@ -182,7 +149,7 @@ fn what_a_transaction_has_created_goes_wherever_the_journal_ends() {
 /// What a drive remembers of transactions is bounded in number and size.
 #[test]
 fn transactions_that_are_remembered_are_limited() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     let none = Unfinished::default;
     let protected = |count: u32| Unfinished { protected: (0..count).map(|nsid| (nsid, true)).collect(), ..none() };
     let bytes = |count: u32| serde_json::to_vec(&protected(count)).unwrap().len();
@@ -215,7 +182,7 @@ fn image(revision: &str, personality: Personality) -> Arc<[u8]> {
 
 #[test]
 fn a_hosts_download_is_not_the_boxs() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     let of_host = image("7.7", Personality::default());
     bench.ask(&host(0), &Request::Download(0, of_host.to_vec())).unwrap();
     let activate = |slot| Request::Commit(Commit { action: CommitAction::ActivateNow, slot, boot_partition: 0 });
@@ -233,7 +200,7 @@ fn a_hosts_download_is_not_the_boxs() {
 
 #[test]
 fn the_box_has_the_commands_that_the_firmware_has() {
-    let mut bench = Bench::new();
+    let mut bench = boxed();
     bench.made(&Request::CreateOrdered(ordered(None, None)));
     let requests = [
         Request::Format(Nsid(1), Format::new(1)),

@@ -4,17 +4,17 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
-use alloc::vec::Vec;
 
 use ebof_nvme::firmware::Commit;
 use ebof_nvme::reservation::{
     Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, ReservationType,
 };
 use ebof_nvme::virtualization::{ResourceType, VirtualizationAction, VirtualizationManagement};
-use ebof_nvme::{ControllerId, HostId, Nqn, Sqe, media};
+use ebof_nvme::{ControllerId, Sqe, media};
 use proptest::prelude::*;
 
 use super::super::*;
+use super::rig::{Bench, host};
 use crate::function::{self, FunctionId, PortNames, Share};
 use crate::namespace::NewNamespace;
 use crate::placement::{Attachments, Placement};
@@ -24,42 +24,14 @@ use crate::unfinished::Unfinished;
 const FUNCTIONS: u16 = 4;
 const TOTAL: u32 = 4 * 65;
 
-fn host(number: u16) -> Origin {
-    let host = Nqn::parse(&format!("nqn.2014-08.org.example:{number}")).unwrap();
-    Origin::host(ControllerId(128 + number), host, HostId([u8::try_from(number + 1).unwrap(); 16]))
-}
-
-/// A drive whose managers are hosts 0 and 1, and its journal.
-struct Bench {
-    drive: Drive,
-    journal: Vec<Vec<u8>>,
+/// A drive whose managers are hosts 0 and 1.
+fn managed(exclusive: bool) -> Bench {
+    let managers = Managers::Only([0, 1].map(|number| host(number).host.to_string()).into());
+    let settings = Settings { functions: FUNCTIONS, exclusive, managers, ..Settings::default() };
+    Bench::new(State::default(), settings, 3)
 }
 
 impl Bench {
-    fn new(exclusive: bool) -> Self {
-        let managers = Managers::Only([0, 1].map(|number| host(number).host.to_string()).into());
-        let settings = Settings { functions: FUNCTIONS, exclusive, managers, ..Settings::default() };
-        let capacity = Capacity { total_bytes: 1 << 40, extent_bytes: 256 << 10 };
-        let mut bench = Self { drive: Drive::new(State::default(), settings, capacity), journal: Vec::new() };
-        for number in 0..3 {
-            bench.ask(&host(number), &Request::AssignCntlid).unwrap();
-        }
-        bench
-    }
-
-    fn ask(&mut self, origin: &Origin, request: &Request) -> Result<Decision, Status> {
-        let before = self.drive.state().clone();
-        let decision = self.drive.decide(request, origin, &DecisionInput::default());
-        assert_eq!(*self.drive.state(), before, "deciding changes nothing durable");
-        let decision = decision.map_err(|refusal| refusal.status)?;
-        for change in &decision.changes {
-            self.journal.push(change.to_bytes());
-            self.drive.apply(change.clone());
-        }
-        check_lost(&decision, &before, self.drive.state());
-        Ok(decision)
-    }
-
     fn virt(&mut self, action: VirtualizationAction, cntlid: u16, resource: ResourceType, count: u16) -> Status {
         let command = VirtualizationManagement { cntlid: ControllerId(cntlid), resource, action, count };
         match self.ask(&host(0), &Request::Virtualize(command)) {
@@ -88,34 +60,11 @@ fn ports<N: Into<String>>(names: impl IntoIterator<Item = N>) -> PortNames {
     PortNames::new(names).unwrap()
 }
 
-/// What a function loses is said, so that it is drained, and what hosts of the drive's own
-/// subsystem lose.
-fn check_lost(decision: &Decision, before: &State, after: &State) {
-    for (nsid, namespace) in &before.namespaces {
-        let Some(now) = after.namespaces.get(nsid) else { continue };
-        let mut hosts = before.assigned_cntlids.values().map(|assignment| &assignment.host).chain(&namespace.hosts);
-        if hosts.any(|host| namespace.is_attached(host) && !now.is_attached(host)) {
-            assert!(decision.lost.contains(&(Nsid(*nsid), None)), "namespace {nsid} of hosts");
-        }
-        for &id in namespace.functions.difference(&now.functions) {
-            assert!(decision.lost.contains(&(Nsid(*nsid), Some(FunctionId(id)))), "namespace {nsid} of vf{id}");
-        }
-    }
-    for (&id, function) in before.functions.iter().filter(|(_, function)| function.online) {
-        let now = &after.functions[&id];
-        let resources = |function: &Function| (function.queues, function.interrupts);
-        let is_smaller = resources(function) != resources(now);
-        if !now.online || is_smaller || !function.ports.is_subset(&now.ports) {
-            assert!(decision.lost.contains(&(Nsid::ALL, Some(FunctionId(id)))), "vf{id}");
-        }
-    }
-}
-
 use VirtualizationAction::{AllocateToPrimary, Assign, Offline, Online};
 
 #[test]
 fn statuses_are_those_of_the_specification() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let queues = ResourceType::Queues;
     for (action, cntlid, resource, count, status) in [
         (Assign, 0, queues, 1, Status::INVALID_CONTROLLER_ID),
@@ -157,7 +106,7 @@ fn statuses_are_those_of_the_specification() {
 
 #[test]
 fn only_managers_and_the_box_change_functions() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let through_function = Origin { function: Some(FunctionId(1)), ..host(0) };
     let command =
         VirtualizationManagement { cntlid: ControllerId(1), resource: ResourceType::Queues, action: Assign, count: 2 };
@@ -189,14 +138,14 @@ fn only_managers_and_the_box_change_functions() {
     // The name that the box has in logs makes no host the box.
     let disguised = Origin { is_box: false, ..Origin::box_() };
     assert!(bench.ask(&disguised, &Request::ResetPrimary).unwrap_err().is(Status::OPERATION_DENIED));
-    let mut without = Bench::new(false);
+    let mut without = managed(false);
     without.drive.configure(Settings { functions: 0, ..without.drive.settings().clone() });
     assert!(without.ask(&host(0), &Request::Virtualize(command)).unwrap_err().is(Status::INVALID_OPCODE));
 }
 
 #[test]
 fn hosts_of_a_function_change_nothing_of_namespaces_that_it_has_not() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, ..NewNamespace::default() };
     bench.ask(&host(0), &Request::Create(wanted)).unwrap();
     bench.ask(&Origin::box_(), &Request::Map(Nsid(1), Some(FunctionId(1)))).unwrap();
@@ -217,7 +166,7 @@ fn hosts_of_a_function_change_nothing_of_namespaces_that_it_has_not() {
 
 #[test]
 fn a_reserved_namespace_is_moved_by_the_box_and_keeps_its_registrants() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, ..NewNamespace::default() };
     bench.ask(&host(0), &Request::Create(wanted)).unwrap();
     bench.ask(&Origin::box_(), &Request::Map(Nsid(1), Some(FunctionId(1)))).unwrap();
@@ -243,7 +192,7 @@ fn a_reserved_namespace_is_moved_by_the_box_and_keeps_its_registrants() {
 
 #[test]
 fn a_function_is_placed_by_one_record_or_not_at_all() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let id = FunctionId(1);
     let online = Placement { queues: 65, interrupts: 65, online: true, ports: ports(["a"]) };
     assert_eq!(bench.ask(&Origin::box_(), &Request::Place(id, online.clone())).unwrap().changes.len(), 1);
@@ -271,7 +220,7 @@ fn a_function_is_placed_by_one_record_or_not_at_all() {
 
 #[test]
 fn a_function_that_gets_another_port_loses_nothing_and_one_that_is_taken_from_a_port_does() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let id = FunctionId(1);
     let online = Placement { queues: 2, interrupts: 1, online: true, ports: ports(["a"]) };
     bench.ask(&Origin::box_(), &Request::Place(id, online)).unwrap();
@@ -295,7 +244,7 @@ fn a_function_that_gets_another_port_loses_nothing_and_one_that_is_taken_from_a_
 
 #[test]
 fn a_namespace_has_exactly_whom_it_had_before() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, shared: true, ..NewNamespace::default() };
     bench.ask(&host(0), &Request::Create(wanted)).unwrap();
     let list = [1, 2, 128, 129].map(ControllerId).to_vec();
@@ -314,7 +263,7 @@ fn a_namespace_has_exactly_whom_it_had_before() {
 
 #[test]
 fn transactions_are_bounded_and_take_back_what_is_left() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let begin = |id: String| Request::Begin(id, Unfinished::default());
     for at in 0..Unfinished::MAX {
         bench.ask(&Origin::box_(), &begin(format!("t{at}"))).unwrap();
@@ -343,7 +292,7 @@ fn transactions_are_bounded_and_take_back_what_is_left() {
 
 #[test]
 fn a_reservation_binds_registrants_of_other_functions_wherever_the_namespace_goes() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let wanted = NewNamespace { blocks: 8, capacity_blocks: 8, shared: true, ..NewNamespace::default() };
     bench.ask(&host(0), &Request::Create(wanted)).unwrap();
     bench.ask(&host(0), &Request::Attach(Nsid(1), [1, 2].map(ControllerId).to_vec())).unwrap();
@@ -495,7 +444,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn nothing_breaks_what_always_holds(exclusive: bool, story in proptest::collection::vec(requests(), 1..60)) {
-        let mut bench = Bench::new(exclusive);
+        let mut bench = managed(exclusive);
         for (from, request) in story {
             let origin = if from == 3 { Origin::box_() } else { host(u16::try_from(from).unwrap()) };
             let before = bench.drive.state().clone();
@@ -518,7 +467,7 @@ proptest! {
         first in proptest::collection::vec(requests(), 1..30),
         then in proptest::collection::vec(requests(), 1..30),
     ) {
-        let mut bench = Bench::new(false);
+        let mut bench = managed(false);
         for (_, request) in first {
             let _refused = bench.ask(&Origin::box_(), &request);
         }
@@ -561,7 +510,7 @@ proptest! {
     /// The journal is written record by record: a crash leaves a prefix of it.
     #[test]
     fn a_crash_leaves_a_state_of_before_or_after_each_request(story in proptest::collection::vec(requests(), 1..40)) {
-        let mut bench = Bench::new(false);
+        let mut bench = managed(false);
         let mut states = vec![bench.drive.state().clone()];
         for (_, request) in story.into_iter().filter(|(_, request)| is_one_record(request)) {
             let from = bench.journal.len();
@@ -586,7 +535,7 @@ proptest! {
 
 #[test]
 fn a_drive_that_comes_up_with_fewer_functions_lets_go_of_the_others() {
-    let mut bench = Bench::new(false);
+    let mut bench = managed(false);
     let queues = ResourceType::Queues;
     for (id, count) in [(1, 129), (2, 60), (4, 70)] {
         assert!(bench.virt(Assign, id, queues, count).is_success());
@@ -623,7 +572,7 @@ proptest! {
     fn resources_stay_within_what_functions_bring(
         stories in proptest::collection::vec((0..6_u16, proptest::collection::vec(requests(), 1..30)), 1..5)
     ) {
-        let mut bench = Bench::new(false);
+        let mut bench = managed(false);
         let in_use = |bench: &Bench, resource| {
             let primary = bench.drive.state().primary;
             let now = function::assigned(&bench.drive.functions(), resource) + u32::from(primary.resources(resource));
