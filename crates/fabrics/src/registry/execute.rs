@@ -154,7 +154,7 @@ impl Registry {
 
     /// Reservation Report, the only command of I/O queues that needs the shared state.
     fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
-        let entries = || self.entries.values().map(|entry| &entry.association);
+        let entries = || self.entries.values().filter(|entry| entry.is_open).map(|entry| &entry.association);
         let here = |association: &&Arc<Association>| {
             association.drive == *subsystem.drive_nqn() && !association.discovery && !association.is_closing()
         };
@@ -253,7 +253,7 @@ impl Registry {
                 namespace.is_attached(&entry.association.host)
             }
             (Cns::NAMESPACE_CONTROLLER_LIST, ..) => false,
-            _ => true,
+            (_, _, entry) => entry.is_some_and(|entry| entry.is_open),
         };
         let names = self.names.iter().filter(|((subsystem, _), key)| subsystem == nqn && sees(key));
         let functions = functions_of(controller, cns, namespace);

@@ -5,6 +5,7 @@ use alloc::string::ToString as _;
 
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::feature::{Fid, SetFeature};
+use ebof_nvme::identify::Cns;
 use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
@@ -108,8 +109,7 @@ fn arrival(handle: u64) -> Arrival {
 
 /// A command with data of one page, where it has any.
 fn command(opcode: u8) -> Sqe {
-    let mut sqe = Sqe::new_zeroed();
-    sqe.opcode = opcode;
+    let mut sqe = Sqe::new(opcode);
     sqe.nsid = 1.into();
     sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 4096 });
     sqe
@@ -158,7 +158,7 @@ fn an_io_queue_behind_a_shut_gate_gives_nothing_to_a_device() {
         assert_eq!(io.status_of(&command(opcode)), Status::AUTHENTICATION_REQUIRED.dnr().more());
     }
     let mut first = command(nvm::COMPARE);
-    first.flags = 1;
+    first.flags |= 1;
     assert_eq!(io.status_of(&first), Status::AUTHENTICATION_REQUIRED.dnr().more());
     assert_eq!(io.queue.executing(), 0);
 
@@ -179,12 +179,22 @@ fn whoever_has_proven_nothing_is_in_nobodys_way() {
     let mut bob = Caller::new(3);
     bob.connect(&mut registry, BOB, OTHER_ID).unwrap();
 
+    // Others do not see it.
+    assert!(alice.status_of(&Property::set(offset::CC, Cc::ENABLE.0)).is_success());
+    let mut list = command(admin::IDENTIFY);
+    list.nsid = 0.into();
+    list.cdw10 = u32::from(Cns::CONTROLLER_LIST.0).into();
+    let step = alice.queue.submit(&list, 1000);
+    let Step::Execute(executing, Task::Shared) = step else { panic!("{step:?}") };
+    let (step, _) = registry.execute(&mut alice.queue, executing, 1000);
+    let Step::Execute(_, Task::Reply(seen)) = step else { panic!("{step:?}") };
+    assert_eq!(seen[..2], [2, 0], "controllers of alice and bob");
+
     // Events are not for it, and its end is waited for by nobody.
     assert_eq!(
         stranger.queue.notify(Notice::Event(ebof_nvme::event::AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED), 1000),
         None
     );
-    assert!(alice.status_of(&Property::set(offset::CC, Cc::ENABLE.0)).is_success());
     let _ = registry.ending(Handle(1));
     let key = registry.handles[&Handle(2)];
     assert!(!registry.is_draining(key));
