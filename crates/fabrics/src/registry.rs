@@ -4,6 +4,7 @@
 
 mod admission;
 mod announced;
+mod controllers;
 mod drain;
 mod execute;
 mod holders;
@@ -16,20 +17,35 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use ebof_drive::FunctionId;
 use ebof_drive::error_log::Error;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::KeepAliveTimer;
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId};
+use ebof_nvme::log::ReservationEvent;
+use ebof_nvme::property::Cap;
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId, Status};
 
-use crate::association::{Association, Counters, Counts};
+use crate::association::{Association, Counts};
+use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal};
+use crate::controller::Kind;
 use crate::discovery::{self, Entries as _};
 use crate::error_log::ErrorLog;
+use crate::executing::Executing;
+use crate::function::Function;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
+use crate::memory;
 use crate::model::{Limits, Model, PortId, Subsystem};
 use crate::notice::{CloseReason, Handle, Notice, Notices};
+use crate::outcome::Fault;
+use crate::queue::Queue;
+use crate::step::Step;
+use admission::Admission;
 pub use announced::Announced;
-pub use drain::{CONNECT_HOLD_MS, DRAINING_MAX, Drain, SILENT_MS, SLOW_DRAIN_MS};
-use drain::{Deferred, Draining};
+use controllers::{ControllerEntry, ControllerKey, Controllers, no_longer_served};
+pub use controllers::{DRAINING_MAX, SILENT_MS};
+use drain::Drains;
+pub use drain::{CONNECT_HOLD_MS, Drain, SLOW_DRAIN_MS};
+use execute::SharedCommand;
 use holders::{Holder, Holders};
 pub use objects::{ObjectRecord, Objects};
 use replaced::Replaced;
@@ -90,7 +106,6 @@ pub struct QueueInfo {
 #[derive(Debug)]
 pub struct Registry {
     limits: Limits,
-    seed: u64,
     model: Arc<Model>,
     /// The model's subsystems, with the changes by hosts.
     effective: BTreeMap<Nqn, Arc<Subsystem>>,
@@ -101,67 +116,12 @@ pub struct Registry {
     objects: Objects,
     /// Which hosts know of all changes of these.
     holders: Holders,
-    entries: BTreeMap<Key, Entry>,
-    names: BTreeMap<(Nqn, ControllerId), Key>,
-    handles: BTreeMap<Handle, Key>,
-    next_key: u64,
-    /// Where the search for a free controller ID starts.
-    next_cntlid: BTreeMap<Nqn, u16>,
+    controllers: Controllers,
+    drains: Drains,
     /// Errors of all controllers of a drive.
     errors: BTreeMap<Nqn, Arc<ErrorLog>>,
     /// The counters of queues that have ended.
     retired: BTreeMap<Nqn, Counts>,
-    /// Connects that wait for queues that drain: at most one for each connection.
-    deferred: BTreeMap<Handle, Deferred>,
-    /// Queues that have been draining for long, to be logged: each once.
-    slow_drains: Vec<Drain>,
-}
-
-/// A controller's key in the registry; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key(u64);
-
-/// A controller.
-#[derive(Debug)]
-struct Entry {
-    association: Arc<Association>,
-    /// The gate of its Admin Queue is open: what its host does, or leaves behind, counts for
-    /// others.
-    is_open: bool,
-    peer: String,
-    local: String,
-    connected_ms: u64,
-    /// The Admin Queue first.
-    queues: Vec<Attached>,
-    /// When the last command of a queue that is gone came: it counts for the keep-alive timer.
-    command_of_gone_ms: u64,
-    keep_alive: Option<KeepAlive>,
-    /// The time by which the host has to enable the controller.
-    enable_by_ms: Option<u64>,
-    /// Changes of its namespaces that the host does not know of yet.
-    replaced: Replaced,
-}
-
-/// A connected queue.
-#[derive(Debug)]
-struct Attached {
-    id: QueueId,
-    handle: Handle,
-    entries: u16,
-    counters: Arc<Counters>,
-    /// It was asked to end by a reset, or its connection has ended; its identifier may be reused.
-    detached: bool,
-    draining: Draining,
-}
-
-/// A keep-alive timer (Base, Keep Alive, Traffic Based Keep Alive). When it expires, it is
-/// restarted if there was a command since its start.
-#[derive(Clone, Copy, Debug)]
-struct KeepAlive {
-    timeout_ms: u32,
-    armed_ms: u64,
-    /// It expired once while the target was not running: see [`KeepAlive::expired`].
-    forgiven: bool,
 }
 
 impl Registry {
@@ -179,22 +139,16 @@ impl Registry {
         let effective = model.subsystems.iter().map(|subsystem| (subsystem.nqn.clone(), Arc::clone(subsystem)));
         Self {
             limits,
-            seed,
             effective: effective.collect(),
             model,
             protection: BTreeMap::new(),
             protection_changes: Vec::new(),
             objects,
             holders: Holders::default(),
-            entries: BTreeMap::new(),
-            names: BTreeMap::new(),
-            handles: BTreeMap::new(),
-            next_key: 0,
-            next_cntlid: BTreeMap::new(),
+            controllers: Controllers::new(seed),
+            drains: Drains::default(),
             errors: BTreeMap::new(),
             retired: BTreeMap::new(),
-            deferred: BTreeMap::new(),
-            slow_drains: Vec::new(),
         }
     }
 
@@ -208,6 +162,115 @@ impl Registry {
     #[must_use]
     pub fn objects(&self) -> &Objects {
         &self.objects
+    }
+
+    /// Decides a [`Task::Connect`](crate::Task::Connect); `data` is the host's Connect data. After
+    /// a refusal another Connect may follow on the queue.
+    pub fn connect(
+        &mut self,
+        queue: &mut Queue,
+        executing: Executing,
+        data: &[u8],
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> (Step, Option<Refusal>) {
+        let (step, refusal) = self.admit(queue, executing, data, arrival, now_ms);
+        // No subsystem demands a proof: every gate opens at once.
+        if queue.is_connected() {
+            self.open(queue, now_ms);
+        }
+        (step, refusal)
+    }
+
+    /// The same as far as the gate, which stays shut.
+    fn admit(
+        &mut self,
+        queue: &mut Queue,
+        executing: Executing,
+        data: &[u8],
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> (Step, Option<Refusal>) {
+        let request = match connect::decode(&executing, data) {
+            Ok(request) => request,
+            Err((reason, host, subsystem)) => return admission::refuse(queue, executing, reason, host, subsystem),
+        };
+        Admission::new(self, &request, arrival, now_ms).decide(queue, executing)
+    }
+
+    /// Makes `queue` the queue of a host that is attached directly, like a Connect: for the same
+    /// hosts, within the same limits. Unlike a Connect, an I/O queue does not wait for the host's
+    /// earlier ones: it is refused while one of them drains. Nor are the host's other queues looked
+    /// at: call this once the ends of its earlier queues are known ([`ending`](Self::ending)).
+    ///
+    /// # Errors
+    /// It is refused. The refusal is for the connection log.
+    pub fn attach(
+        &mut self,
+        queue: &mut Queue,
+        attachment: &Attachment,
+        arrival: &Arrival,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
+        let request = ConnectRequest::from(attachment);
+        match Admission::new(self, &request, arrival, now_ms).decide_attached() {
+            Ok(live) => {
+                queue.go_live(live);
+                self.open(queue, now_ms);
+                Ok(())
+            }
+            Err(reason) => {
+                let host = Some(request.host);
+                let subsystem = Some(request.subsystem);
+                Err(Refusal { reason, status: reason.fault().status, queue: attachment.queue, host, subsystem })
+            }
+        }
+    }
+
+    /// Opens the gate of a queue that Connect has succeeded on. Only now has its host an effect on
+    /// others.
+    fn open(&mut self, queue: &mut Queue, now_ms: u64) {
+        let key = queue.live().and_then(|live| self.controllers.of_handle(live.handle));
+        let shown = key.filter(|_| queue.is_admin()).and_then(|key| self.come(key, now_ms));
+        queue.open(shown);
+    }
+
+    /// The host of a controller is there from now on. Returns its subsystem as the controller is
+    /// shown it, unless it is for discovery: of what its host may hold, other objects may be behind
+    /// the NSIDs now.
+    fn come(&mut self, key: ControllerKey, now_ms: u64) -> Option<Arc<Subsystem>> {
+        let entry = self.controllers.entries.get_mut(&key)?;
+        entry.is_open = true;
+        let association = &entry.association;
+        let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
+        let shown = subsystem.shown_to(&association.host, association.host_id());
+        let holder = Holder::of(association);
+        let count = self.objects.changes_count();
+        let knows = self.holders.come(holder, association.is_memory_based(), count, now_ms);
+        let missed = |nsid| self.objects.last_change(&shown.nqn, nsid) > knows;
+        entry.replaced = Replaced::of(self.objects.of(&shown.nqn), &shown, missed);
+        entry.note_holder(&mut self.holders, &self.objects);
+        let (admin, _) = entry.replaced.views(shown);
+        Some(admin)
+    }
+
+    /// Executes a [`Task::Shared`](crate::Task::Shared) command of `queue`. The caller delivers the
+    /// notices before it sends the completion, even if the step is a refusal.
+    pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
+        let mut notices = Notices::new();
+        let key = queue.live().and_then(|live| self.controllers.of_handle(live.handle));
+        if let (Some(_), Some(subsystem)) = (key, queue.io_subsystem().cloned()) {
+            let outcome = self.controllers.report(&subsystem, &executing);
+            return (queue.conclude(executing, outcome), notices);
+        }
+        let outcome = match (key, queue.controller_mut()) {
+            (Some(key), Some(controller)) => {
+                SharedCommand { registry: self, key, executing: &executing, now_ms, notices: &mut notices }
+                    .decide(controller)
+            }
+            _ => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
+        };
+        (queue.conclude(executing, outcome), notices)
     }
 
     /// Installs `model`. The caller delivers the notices. Devices that the new model does not have
@@ -228,9 +291,10 @@ impl Registry {
         let before = core::mem::replace(&mut self.effective, next);
         self.retired.retain(|nqn, _| self.effective.contains_key(nqn));
         self.errors.retain(|nqn, _| self.effective.contains_key(nqn));
-        self.next_cntlid.retain(|nqn, _| self.effective.contains_key(nqn) || *nqn == self.model.discovery.nqn);
+        let (effective, discovery) = (&self.effective, &self.model.discovery.nqn);
+        self.controllers.retain_subsystems(|nqn| effective.contains_key(nqn) || nqn == discovery);
         let mut notices = Notices::new();
-        for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
+        for entry in self.controllers.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
             let association = &entry.association;
             if let Some(reason) = no_longer_served(&self.model, association) {
                 entry.close(reason, &mut notices);
@@ -285,6 +349,27 @@ impl Registry {
         core::mem::take(&mut self.protection_changes)
     }
 
+    /// The connection `handle` ends, or has ended: it accepts no more commands, but earlier ones
+    /// may still be at a device. If it is the Admin Queue's, the association ends. The caller
+    /// delivers the notices, and calls [`closed`](Self::closed) when no command of the queue can
+    /// reach the medium any more.
+    pub fn ending(&mut self, handle: Handle) -> Notices {
+        let mut notices = Notices::new();
+        self.drains.forget(handle);
+        let entry = self.controllers.of_handle(handle).and_then(|key| self.controllers.entries.get_mut(&key));
+        let Some(entry) = entry else { return notices };
+        let Some(queue) = entry.queues.iter_mut().find(|queue| queue.handle == handle) else { return notices };
+        queue.detached = true;
+        let is_admin = queue.id.is_admin();
+        entry.count_io_queues();
+        if is_admin && !entry.association.is_closing() {
+            entry.close(CloseReason::AdminQueueLost, &mut notices);
+            // It does not need a notice.
+            notices.retain(|(to, _)| *to != handle);
+        }
+        notices
+    }
+
     /// The connection `handle` has ended, and no command of its queue can reach the medium any more
     /// (also for connections that never had a queue). If it was the Admin Queue's, the association
     /// ends.
@@ -294,26 +379,12 @@ impl Registry {
     /// the controller down through the Admin Queue, which therefore has to outlive them.
     pub fn closed(&mut self, handle: Handle) -> Notices {
         let mut notices = self.ending(handle);
-        let Some(key) = self.handles.remove(&handle) else { return notices };
-        let Some(entry) = self.entries.get_mut(&key) else { return notices };
-        let Some(at) = entry.queues.iter().position(|queue| queue.handle == handle) else { return notices };
-        entry.command_of_gone_ms = entry.last_command_ms();
-        let queue = entry.queues.remove(at);
-        let association = Arc::clone(&entry.association);
+        let Some((queue, association)) = self.controllers.remove_queue(handle) else { return notices };
         if !association.discovery && self.effective.contains_key(&association.subsystem) {
             let sum = self.retired.entry(association.subsystem.clone()).or_default();
             *sum = sum.plus(queue.counters.read());
         }
-        entry.count_io_queues();
-        if entry.queues.is_empty() {
-            self.entries.remove(&key);
-            let name = (association.subsystem.clone(), association.cntlid);
-            // A host that reconnected has taken the controller ID over, if IDs are kept for hosts.
-            if self.names.get(&name) == Some(&key) {
-                self.names.remove(&name);
-            }
-        }
-        notices.extend(self.free_deferred());
+        notices.extend(self.drains.free(&self.controllers));
         notices
     }
 
@@ -321,7 +392,7 @@ impl Registry {
     /// all its connections are [`closed`](Self::closed).
     pub fn expire(&mut self, now_ms: u64) -> Notices {
         let mut notices = Notices::new();
-        for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
+        for entry in self.controllers.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
             if entry.association.is_ready() {
                 entry.enable_by_ms = None;
             }
@@ -333,14 +404,14 @@ impl Registry {
             }
         }
         self.expire_proofs(now_ms, &mut notices);
-        self.expire_deferred(now_ms, &mut notices);
-        self.watch_drains(now_ms);
+        self.drains.expire(now_ms, &mut notices);
+        self.drains.watch(&mut self.controllers, now_ms);
         notices
     }
 
     /// Hosts that came back to another object have had their time to look at it.
     fn expire_proofs(&mut self, now_ms: u64, notices: &mut Notices) {
-        for entry in self.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
+        for entry in self.controllers.entries.values_mut().filter(|entry| !entry.association.is_closing()) {
             if entry.replaced.expire(now_ms)
                 && let Some(now) = self.effective.get(&entry.association.subsystem)
             {
@@ -353,17 +424,49 @@ impl Registry {
     /// When [`expire`](Self::expire) has to be called next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        let entries = self.entries.values().filter(|entry| !entry.association.is_closing());
+        let entries = self.controllers.entries.values().filter(|entry| !entry.association.is_closing());
         let deadlines = entries.map(|entry| {
             let keep_alive = entry.keep_alive.map(|timer| timer.deadline_ms());
             entry.enable_by_ms.into_iter().chain(keep_alive).chain(entry.replaced.deadline_ms()).min()
         });
-        deadlines.flatten().chain(self.drain_deadline()).min()
+        deadlines.flatten().chain(self.drains.deadline(&self.controllers)).min()
+    }
+
+    /// Controllers that have ended except for commands of their queues at devices.
+    #[must_use]
+    pub fn draining_controllers(&self) -> usize {
+        self.controllers.entries.values().filter(|entry| entry.association.is_closing()).count()
+    }
+
+    /// Connects that wait.
+    #[must_use]
+    pub fn held_connects(&self) -> usize {
+        self.drains.held_connects()
+    }
+
+    /// A queue of another association of the host has been checked for a deferred Connect, and the
+    /// commands that it had at devices then have completed.
+    pub fn looked(&mut self, deferred: Handle) -> Notices {
+        self.drains.looked(&self.controllers, deferred)
+    }
+
+    /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]:
+    /// each once.
+    pub fn take_slow_drains(&mut self) -> Vec<Drain> {
+        self.drains.take_slow()
+    }
+
+    /// What controllers of this drive or function announce, at the port that allows most; `None` if
+    /// it is none.
+    #[must_use]
+    pub fn announced(&self, nqn: &Nqn) -> Option<Announced> {
+        let subsystem = self.effective.get(nqn)?;
+        announced::announced(subsystem, &self.model, &self.limits_of(&Kind::Io(Arc::clone(subsystem))))
     }
 
     /// The controllers, including those whose association is ending.
     pub fn controllers(&self) -> impl Iterator<Item = ControllerInfo> + '_ {
-        self.entries.values().map(|entry| {
+        self.controllers.entries.values().map(|entry| {
             let association = &entry.association;
             let queues = entry.queues.iter();
             ControllerInfo {
@@ -400,18 +503,18 @@ impl Registry {
     /// delivers the notices.
     #[must_use]
     pub fn raise(&self, drive: &Nqn, event: AsyncEvent) -> Notices {
-        let entries = self.entries.values().filter(|entry| entry.association.drive == *drive);
+        let entries = self.controllers.entries.values().filter(|entry| entry.association.drive == *drive);
         let live = entries.filter(|entry| !entry.association.is_closing() && !entry.association.discovery);
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
     /// The same on one controller, if it still exists.
     pub fn raise_on(&self, drive: &Nqn, controller: ControllerId, event: AsyncEvent) -> Notices {
-        let is_it = |entry: &&Entry| {
+        let is_it = |entry: &&ControllerEntry| {
             let association = &entry.association;
             association.drive == *drive && association.cntlid == controller && !association.is_closing()
         };
-        let live = self.entries.values().filter(is_it);
+        let live = self.controllers.entries.values().filter(is_it);
         live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
@@ -425,10 +528,98 @@ impl Registry {
     /// that have ended.
     #[must_use]
     pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {
-        let of_subsystem = |entry: &&Entry| entry.association.subsystem == *nqn && !entry.association.discovery;
-        let live = self.entries.values().filter(of_subsystem).flat_map(|entry| &entry.queues);
+        let of_subsystem =
+            |entry: &&ControllerEntry| entry.association.subsystem == *nqn && !entry.association.discovery;
+        let live = self.controllers.entries.values().filter(of_subsystem).flat_map(|entry| &entry.queues);
         let retired = self.retired.get(nqn).copied().unwrap_or_default();
         live.map(|queue| queue.counters.read()).fold(retired, Counts::plus)
+    }
+
+    /// Notifies the controllers of hosts of changes of their registrations and reservations. The
+    /// caller delivers the notices.
+    pub fn reservation_notices(&self, drive: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
+        let of_subsystem =
+            |entry: &&ControllerEntry| entry.association.drive == *drive && !entry.association.is_closing();
+        let mut notices = Notices::new();
+        for entry in self.controllers.entries.values().filter(of_subsystem) {
+            let own = events.iter().filter(|(_, host, _)| *host == entry.association.host_id());
+            let admin = entry.queues.first().filter(|queue| queue.id.is_admin());
+            notices
+                .extend(own.filter_map(|(nsid, _, event)| Some((admin?.handle, Notice::Reservation(*nsid, *event)))));
+        }
+        notices
+    }
+
+    /// The I/O queues of those who have lost a namespace of a drive ([`Nsid::ALL`]: all of them),
+    /// as far as they are ending, too: a function's, or (`None`) those of hosts of the drive's own
+    /// subsystem that are not attached to it now.
+    pub fn queues_that_lost(&self, drive: &Nqn, nsid: Nsid, function: Option<FunctionId>) -> Vec<Handle> {
+        let own = self.effective.get(drive).filter(|_| function.is_none());
+        let namespace = own.and_then(|subsystem| subsystem.allocated().find(nsid));
+        let has_lost = |entry: &&ControllerEntry| {
+            let association = &entry.association;
+            let is_there = association.drive == *drive && association.function == function;
+            is_there && !namespace.is_some_and(|namespace| namespace.is_attached(&association.host))
+        };
+        let queues = self.controllers.entries.values().filter(has_lost).flat_map(|entry| &entry.queues);
+        queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
+    }
+
+    /// The I/O queues of a host's controllers at a drive, including those that are ending: their
+    /// commands may still reach the medium.
+    pub fn queues_of(&self, drive: &Nqn, host: HostId) -> Vec<Handle> {
+        let of_host = |entry: &&ControllerEntry| {
+            entry.association.drive == *drive && entry.association.host_id() == host && host != HostId::default()
+        };
+        let queues = self.controllers.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
+        queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
+    }
+
+    /// CAP of the controllers at a port whose hosts have their queues in memory: they read it
+    /// before there is a controller. `None` if there is no such port.
+    #[must_use]
+    pub fn capabilities(&self, port: PortId) -> Option<Cap> {
+        let subsystem = self.subsystem_at(port);
+        let limits = subsystem.map(|subsystem| self.limits_of(&Kind::Io(Arc::clone(subsystem))));
+        let limits = limits.unwrap_or_else(|| self.limits.clone());
+        let port = self.model.port(port)?;
+        let entries = port.max_queue_entries.min(limits.queue_entries).max(2);
+        Some(memory::capabilities(entries, limits.ready_timeout_ms))
+    }
+
+    /// The subsystem that a port serves whose hosts have their queues in memory: there is one at
+    /// most.
+    #[must_use]
+    pub fn subsystem_at(&self, port: PortId) -> Option<&Arc<Subsystem>> {
+        self.effective.values().find(|subsystem| subsystem.ports.contains(&port))
+    }
+
+    /// The limits that a new controller announces: a drive's may be lower than the target's.
+    fn limits_of(&self, kind: &Kind) -> Limits {
+        let mut limits = self.limits.clone();
+        if let Kind::Io(subsystem) = kind
+            && let Some(drive) = &subsystem.drive
+        {
+            let of_function = subsystem.function.as_ref().map_or(u16::MAX, Function::io_queues);
+            limits.io_queues = limits.io_queues.min(drive.profile.queue_pairs.unwrap_or(u16::MAX)).min(of_function);
+            limits.queue_entries = limits.queue_entries.min(drive.profile.queue_entries.unwrap_or(u16::MAX));
+        }
+        limits
+    }
+
+    fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
+        self.protection.insert((nqn.clone(), nsid), protected);
+        // The owner of the model needs only the last change of each namespace.
+        self.protection_changes.retain(|change| (&change.subsystem, change.nsid) != (&nqn, nsid));
+        self.protection_changes.push(ProtectionChange { subsystem: nqn.clone(), nsid, protected });
+        let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.with_protection(subsystem)) else {
+            return;
+        };
+        let entries = self.controllers.entries.values().filter(|entry| !entry.association.is_closing());
+        for entry in entries.filter(|entry| !entry.association.discovery && entry.association.subsystem == nqn) {
+            entry.notify(&subsystem, notices);
+        }
+        self.effective.insert(nqn, Arc::clone(&subsystem));
     }
 
     /// Removes the protection set by hosts if the new model changes it, or does not have the
@@ -458,94 +649,5 @@ impl Registry {
         // disconnect.
         let wanted = if discovery && wanted_ms == 0 { self.limits.discovery_keep_alive_ms } else { wanted_ms };
         KeepAliveTimer { timeout_ms: wanted }.rounded_up(KEEP_ALIVE_GRANULARITY_MS).timeout_ms
-    }
-}
-
-/// Why an association cannot continue with the new model.
-fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
-    let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
-    if association.discovery {
-        return None;
-    }
-    let subsystem = model.subsystem(&association.subsystem);
-    match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
-        Some(subsystem) if association.may_use(subsystem) => None,
-        Some(_) => Some(CloseReason::HostNotAllowed),
-        None if subsystem.is_some_and(|subsystem| subsystem.function.is_some()) => Some(CloseReason::FunctionTaken),
-        None => Some(CloseReason::SubsystemRemoved),
-    }
-}
-
-impl Entry {
-    /// Ends the association: its queues execute no more commands, and all its connections are to be
-    /// closed.
-    fn close(&mut self, reason: CloseReason, notices: &mut Notices) {
-        self.association.ready.store(false, Ordering::Relaxed);
-        self.association.closing.store(true, Ordering::Relaxed);
-        notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
-    }
-
-    /// Sends every queue of the changed subsystem the part that its host may see.
-    fn notify(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
-        let (admin, io) = self.views(subsystem);
-        let queues = self.queues.iter().filter(|queue| !queue.detached);
-        let view = |queue: &Attached| if queue.id.is_admin() { &admin } else { &io };
-        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(view(queue))))));
-    }
-
-    /// If its host knows of all changes of objects, that is remembered beyond the controller.
-    fn note_holder(&self, holders: &mut Holders, objects: &Objects) {
-        if self.is_open && self.replaced.is_known() && !self.association.discovery {
-            holders.put(Holder::of(&self.association), objects.changes_count());
-        }
-    }
-
-    /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
-    fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
-        self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id()))
-    }
-
-    fn last_command_ms(&self) -> u64 {
-        let queues = self.queues.iter();
-        let of_queues = queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed));
-        of_queues.fold(self.command_of_gone_ms, u64::max)
-    }
-
-    fn count_io_queues(&self) {
-        let queues = self.queues.iter().filter(|queue| !queue.id.is_admin() && !queue.detached).count();
-        self.association.io_queues.store(u32::try_from(queues).unwrap_or(u32::MAX), Ordering::Relaxed);
-    }
-
-    /// Sets the keep alive time-out, 0 for none, and starts its timer.
-    fn set_keep_alive(&mut self, timeout_ms: u32, now_ms: u64) {
-        self.association.keep_alive_ms.store(timeout_ms, Ordering::Relaxed);
-        self.keep_alive = (timeout_ms != 0).then_some(KeepAlive { timeout_ms, armed_ms: now_ms, forgiven: false });
-    }
-}
-
-impl KeepAlive {
-    fn deadline_ms(&self) -> u64 {
-        self.armed_ms.saturating_add(self.timeout_ms.into())
-    }
-
-    /// Whether the host has sent nothing for the whole time-out. If it has sent a command, an
-    /// expired timer is restarted.
-    fn expired(&mut self, last_command_ms: u64, now_ms: u64) -> bool {
-        let deadline_ms = self.deadline_ms();
-        if now_ms < deadline_ms {
-            return false;
-        }
-        if last_command_ms >= self.armed_ms {
-            *self = Self { armed_ms: now_ms, forgiven: false, ..*self };
-            return false;
-        }
-        // If this call is much too late, the target itself was not running (a stopped process, a
-        // suspended machine), and what the host has sent is still unread: restart the timer once.
-        let late = now_ms - deadline_ms > u64::from(self.timeout_ms) / 2 + 1000;
-        if late && !self.forgiven {
-            *self = Self { armed_ms: now_ms, forgiven: true, ..*self };
-            return false;
-        }
-        true
     }
 }

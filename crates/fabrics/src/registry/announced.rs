@@ -2,13 +2,10 @@
 //! and are no host.
 
 use ebof_drive::View;
-use ebof_nvme::Nqn;
 use ebof_nvme::property::Version;
 
-use super::Registry;
-use crate::controller::Kind;
 use crate::identify;
-use crate::model::Port;
+use crate::model::{Limits, Model, Port, Subsystem};
 use crate::property::VERSION;
 
 /// What a new controller would announce.
@@ -30,25 +27,20 @@ pub struct Announced {
     pub ctratt: u32,
 }
 
-impl Registry {
-    /// What controllers of this drive or function announce, at the port that allows most; `None` if
-    /// it is none.
-    #[must_use]
-    pub fn announced(&self, nqn: &Nqn) -> Option<Announced> {
-        let subsystem = self.effective.get(nqn)?;
-        let drive: &View = subsystem.drive.as_ref()?;
-        let limits = self.limits_of(&Kind::Io(subsystem.clone()));
-        let ports = || subsystem.ports.iter().filter_map(|port| self.model.port(*port));
-        let most = |of: fn(&Port) -> u16, limit: u16| ports().map(of).max().unwrap_or(limit).min(limit);
-        let (oacs, oncs, ctratt) = identify::announced(drive, subsystem.function.is_some(), subsystem.has_functions());
-        Some(Announced {
-            version: VERSION,
-            io_queues: most(|port| port.max_io_queues, limits.io_queues),
-            queue_entries: most(|port| port.max_queue_entries, limits.queue_entries),
-            transfer_bytes: limits.transfer_bytes,
-            oacs,
-            oncs,
-            ctratt,
-        })
-    }
+/// What controllers of this drive or function announce, at the port that allows most, within
+/// `limits`; `None` if it is none.
+pub(super) fn announced(subsystem: &Subsystem, model: &Model, limits: &Limits) -> Option<Announced> {
+    let drive: &View = subsystem.drive.as_ref()?;
+    let ports = || subsystem.ports.iter().filter_map(|port| model.port(*port));
+    let most = |of: fn(&Port) -> u16, limit: u16| ports().map(of).max().unwrap_or(limit).min(limit);
+    let (oacs, oncs, ctratt) = identify::announced(drive, subsystem.function.is_some(), subsystem.has_functions());
+    Some(Announced {
+        version: VERSION,
+        io_queues: most(|port| port.max_io_queues, limits.io_queues),
+        queue_entries: most(|port| port.max_queue_entries, limits.queue_entries),
+        transfer_bytes: limits.transfer_bytes,
+        oacs,
+        oncs,
+        ctratt,
+    })
 }

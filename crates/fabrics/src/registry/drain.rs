@@ -11,34 +11,27 @@
 //! lost it. So if an association has received nothing for longer than a live host is silent, the
 //! Connect is also deferred until the association's commands at devices have completed.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use ebof_nvme::{Nqn, QueueId};
 
-use super::{Attached, Entry, Handle, Key, Notice, Notices, Registry};
+use super::controllers::{ControllerKey, Controllers, same_host};
 use crate::association::Association;
 use crate::connect::RefusalReason;
+use crate::notice::{Handle, Notice, Notices};
 
 /// How long a Connect is deferred at most, milliseconds. Shorter than the hosts' time-outs for it.
 pub const CONNECT_HOLD_MS: u64 = 5_000;
 
-/// After how long without a command a host without a keep-alive time-out may be gone,
-/// milliseconds. For others it is half of their time-out.
-pub const SILENT_MS: u64 = 2_000;
-
 /// After how long a queue that drains is reported, milliseconds.
 pub const SLOW_DRAIN_MS: u64 = 10_000;
 
-/// The most associations of one host with one subsystem that may be draining when it requests
-/// another controller. If a device hangs and the host reconnects again and again, this bounds what
-/// the target keeps of it.
-pub const DRAINING_MAX: usize = 64;
-
 /// A Connect that waits for queues that drain.
 #[derive(Debug)]
-pub(super) struct Deferred {
-    host: Key,
+struct Deferred {
+    host: ControllerKey,
     until_ms: u64,
     /// Its time has expired: the Connect is to be tried again, and is then refused.
     is_overdue: bool,
@@ -67,40 +60,28 @@ pub struct Drain {
     pub peer: String,
 }
 
-/// Since when a queue drains, and whether that was reported.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Draining {
-    since_ms: Option<u64>,
-    reported: bool,
+/// What is known of queues that drain, beside the queues themselves.
+#[derive(Debug, Default)]
+pub(super) struct Drains {
+    /// Connects that wait: at most one for each connection.
+    deferred: BTreeMap<Handle, Deferred>,
+    /// Queues that have been draining for long, to be logged: each once.
+    slow: Vec<Drain>,
 }
 
-impl Entry {
-    /// Whether the queue is only waited for. Behind a gate that was never open nothing can be.
-    fn drains(&self, queue: &Attached) -> bool {
-        self.is_open && (queue.detached || self.association.is_closing())
-    }
-
-    /// Whether the host has been silent for so long that its connection may be lost.
-    fn is_silent(&self, now_ms: u64) -> bool {
-        let keep_alive_ms = self.keep_alive.map_or(2 * SILENT_MS, |timer| u64::from(timer.timeout_ms));
-        self.last_command_ms().saturating_add(keep_alive_ms / 2) <= now_ms
-    }
-}
-
-/// Whether both may be of the same host: hosts reconnect with another identifier or another NQN.
-fn same_host(one: &Association, other: &Association) -> bool {
-    one.subsystem == other.subsystem
-        && !one.discovery
-        && !other.discovery
-        && (one.host == other.host || one.host_id() == other.host_id() && one.host_id() != ebof_nvme::HostId::default())
-}
-
-impl Registry {
+impl Drains {
     /// Whether a Connect for an I/O queue of the controller `key` may be granted now.
-    pub(super) fn defer(&mut self, handle: Handle, key: Key, now_ms: u64) -> Result<Deferral, RefusalReason> {
-        let looks = if self.deferred.contains_key(&handle) { Vec::new() } else { self.others(key, now_ms) };
+    pub(super) fn defer(
+        &mut self,
+        controllers: &Controllers,
+        handle: Handle,
+        key: ControllerKey,
+        now_ms: u64,
+    ) -> Result<Deferral, RefusalReason> {
+        let is_new = !self.deferred.contains_key(&handle);
+        let looks = if is_new { controllers.to_be_checked(key, now_ms) } else { Vec::new() };
         let until_ms = now_ms.saturating_add(CONNECT_HOLD_MS);
-        let is_draining = self.is_draining(key);
+        let is_draining = controllers.is_draining(key);
         let first = Deferred { host: key, until_ms, is_overdue: false, looks: looks.len() };
         let deferred = self.deferred.entry(handle).or_insert(first);
         if deferred.looks == 0 && !is_draining {
@@ -114,94 +95,32 @@ impl Registry {
         Ok(Deferral::Wait(looks))
     }
 
-    /// The queues of the host's other associations that have to be checked.
-    fn others(&self, key: Key, now_ms: u64) -> Vec<Handle> {
-        let Some(own) = self.entries.get(&key) else { return Vec::new() };
-        let others = self.entries.iter().filter(|(other, entry)| {
-            **other != key
-                && entry.is_open
-                && !entry.association.is_closing()
-                && same_host(&own.association, &entry.association)
-        });
-        let queues = others.flat_map(|(_, entry)| {
-            let is_silent = entry.is_silent(now_ms);
-            entry.queues.iter().filter(move |queue| !queue.detached && (queue.id.is_admin() || is_silent))
-        });
-        queues.map(|queue| queue.handle).collect()
-    }
-
-    /// Whether queues of this controller's host drain.
-    pub(super) fn is_draining(&self, key: Key) -> bool {
-        self.entries.get(&key).is_some_and(|own| self.draining().any(|entry| same_host(&own.association, entry)))
-    }
-
-    /// The associations with queues that drain.
-    fn draining(&self) -> impl Iterator<Item = &Association> {
-        let draining = self.entries.values().filter(|entry| entry.queues.iter().any(|queue| entry.drains(queue)));
-        draining.map(|entry| &*entry.association)
-    }
-
-    /// Controllers that have ended except for commands of their queues at devices.
-    #[must_use]
-    pub fn draining_controllers(&self) -> usize {
-        self.entries.values().filter(|entry| entry.association.is_closing()).count()
-    }
-
-    /// Whether too many associations of a host drain for it to get another controller.
-    pub(super) fn drains_too_much(&self, subsystem: &Nqn, host: &Nqn) -> bool {
-        let draining = self.entries.values().filter(|entry| {
-            let association = &entry.association;
-            entry.is_open
-                && association.is_closing()
-                && association.subsystem == *subsystem
-                && association.host == *host
-        });
-        draining.count() >= DRAINING_MAX
-    }
-
-    /// The connection `handle` ends, or has ended: it accepts no more commands, but earlier ones
-    /// may still be at a device. If it is the Admin Queue's, the association ends. The caller
-    /// delivers the notices, and calls [`closed`](Self::closed) when no command of the queue can
-    /// reach the medium any more.
-    pub fn ending(&mut self, handle: Handle) -> Notices {
-        let mut notices = Notices::new();
-        self.deferred.remove(&handle);
-        let entry = self.handles.get(&handle).and_then(|key| self.entries.get_mut(key));
-        let Some(entry) = entry else { return notices };
-        let Some(queue) = entry.queues.iter_mut().find(|queue| queue.handle == handle) else { return notices };
-        queue.detached = true;
-        let is_admin = queue.id.is_admin();
-        entry.count_io_queues();
-        if is_admin && !entry.association.is_closing() {
-            entry.close(super::CloseReason::AdminQueueLost, &mut notices);
-            // It does not need a notice.
-            notices.retain(|(to, _)| *to != handle);
-        }
-        notices
-    }
-
     /// Connects that wait.
-    #[must_use]
-    pub fn held_connects(&self) -> usize {
+    pub(super) fn held_connects(&self) -> usize {
         self.deferred.len()
+    }
+
+    /// The Connect of this connection does not wait any more.
+    pub(super) fn forget(&mut self, handle: Handle) {
+        self.deferred.remove(&handle);
     }
 
     /// A queue of another association of the host has been checked for a deferred Connect, and the
     /// commands that it had at devices then have completed.
-    pub fn looked(&mut self, deferred: Handle) -> Notices {
+    pub(super) fn looked(&mut self, controllers: &Controllers, deferred: Handle) -> Notices {
         let Some(waiting) = self.deferred.get_mut(&deferred) else { return Notices::new() };
         waiting.looks = waiting.looks.saturating_sub(1);
-        self.free_deferred()
+        self.free(controllers)
     }
 
     /// The Connects that are to be tried again because no queue of their hosts drains any more.
-    pub(super) fn free_deferred(&self) -> Notices {
+    pub(super) fn free(&self, controllers: &Controllers) -> Notices {
         if self.deferred.is_empty() {
             return Notices::new();
         }
-        let draining: Vec<&Association> = self.draining().collect();
+        let draining: Vec<&Association> = controllers.draining().collect();
         let waits = |deferred: &Deferred| {
-            let own = self.entries.get(&deferred.host);
+            let own = controllers.entries.get(&deferred.host);
             own.is_some_and(|own| draining.iter().any(|entry| same_host(&own.association, entry)))
         };
         let free = self.deferred.iter().filter(|(_, deferred)| deferred.looks == 0 && !waits(deferred));
@@ -209,7 +128,7 @@ impl Registry {
     }
 
     /// The Connects whose time has expired: they are to be tried again, and are then refused.
-    pub(super) fn expire_deferred(&mut self, now_ms: u64, notices: &mut Notices) {
+    pub(super) fn expire(&mut self, now_ms: u64, notices: &mut Notices) {
         for (&handle, deferred) in
             self.deferred.iter_mut().filter(|(_, deferred)| !deferred.is_overdue && deferred.until_ms <= now_ms)
         {
@@ -220,14 +139,14 @@ impl Registry {
 
     /// Updates the times of queues that drain, and records those that have been draining for
     /// [`SLOW_DRAIN_MS`].
-    pub(super) fn watch_drains(&mut self, now_ms: u64) {
-        for entry in self.entries.values_mut().filter(|entry| entry.is_open) {
+    pub(super) fn watch(&mut self, controllers: &mut Controllers, now_ms: u64) {
+        for entry in controllers.entries.values_mut().filter(|entry| entry.is_open) {
             let closing = entry.association.is_closing();
             for queue in entry.queues.iter_mut().filter(|queue| queue.detached || closing) {
                 let since_ms = *queue.draining.since_ms.get_or_insert(now_ms);
                 if !queue.draining.reported && since_ms.saturating_add(SLOW_DRAIN_MS) <= now_ms {
                     queue.draining.reported = true;
-                    self.slow_drains.push(Drain {
+                    self.slow.push(Drain {
                         host: entry.association.host.clone(),
                         subsystem: entry.association.subsystem.clone(),
                         queue: queue.id,
@@ -239,18 +158,18 @@ impl Registry {
     }
 
     /// When a deferred Connect, or the report of a queue that drains, is due.
-    pub(super) fn drain_deadline(&self) -> Option<u64> {
+    pub(super) fn deadline(&self, controllers: &Controllers) -> Option<u64> {
         let deferred = self.deferred.values().filter(|deferred| !deferred.is_overdue).map(|deferred| deferred.until_ms);
-        let slow = self.entries.values().flat_map(|entry| {
+        let slow = controllers.entries.values().flat_map(|entry| {
             let draining = entry.queues.iter().filter(|queue| entry.drains(queue) && !queue.draining.reported);
             draining.map(|queue| queue.draining.since_ms.map_or(0, |since| since.saturating_add(SLOW_DRAIN_MS)))
         });
         deferred.chain(slow).min()
     }
 
-    /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]:
+    /// The queues that [`watch`](Self::watch) found to have been draining for [`SLOW_DRAIN_MS`]:
     /// each once.
-    pub fn take_slow_drains(&mut self) -> Vec<Drain> {
-        core::mem::take(&mut self.slow_drains)
+    pub(super) fn take_slow(&mut self) -> Vec<Drain> {
+        core::mem::take(&mut self.slow)
     }
 }

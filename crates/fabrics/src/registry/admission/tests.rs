@@ -14,7 +14,7 @@ use ebof_nvme::{Cqe, QueueId, Sgl, Sqe, Status};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::*;
-use crate::model::{DiscoveryIdentity, Model};
+use crate::model::{DiscoveryIdentity, Limits, Model, PortId};
 use crate::notice::Notice;
 
 const DRIVE: &str = "nqn.2014-08.org.example:drive";
@@ -196,9 +196,9 @@ fn whoever_has_proven_nothing_is_in_nobodys_way() {
         None
     );
     let _ = registry.ending(Handle(1));
-    let key = registry.handles[&Handle(2)];
-    assert!(!registry.is_draining(key));
-    assert!(!registry.drains_too_much(&Nqn::parse(DRIVE).unwrap(), &Nqn::parse(BOB).unwrap()));
+    let key = registry.controllers.of_handle(Handle(2)).unwrap();
+    assert!(!registry.controllers.is_draining(key));
+    assert!(!registry.controllers.drains_too_much(&Nqn::parse(DRIVE).unwrap(), &Nqn::parse(BOB).unwrap()));
     let _ = registry.expire(1_000_000);
     assert_eq!(registry.take_slow_drains(), []);
 }

@@ -1,0 +1,385 @@
+//! The controllers that there are, with their queues and timers, and what their number and their
+//! names allow to a host that comes beside them.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use ebof_drive::View;
+use ebof_nvme::{ControllerId, HostId, Nqn, QueueId};
+
+use super::holders::{Holder, Holders};
+use super::objects::Objects;
+use super::replaced::Replaced;
+use crate::association::{Association, Counters};
+use crate::connect::{ConnectRequest, RefusalReason};
+use crate::controller::Kind;
+use crate::executing::Executing;
+use crate::model::{Limits, Model, Subsystem};
+use crate::notice::{CloseReason, Handle, Notice, Notices};
+use crate::outcome::Outcome;
+use crate::reservation;
+
+/// After how long without a command a host without a keep-alive time-out may be gone,
+/// milliseconds. For others it is half of their time-out.
+pub const SILENT_MS: u64 = 2_000;
+
+/// The most associations of one host with one subsystem that may be draining when it requests
+/// another controller. If a device hangs and the host reconnects again and again, this bounds what
+/// the target keeps of it.
+pub const DRAINING_MAX: usize = 64;
+
+/// All controllers, those included that are ending.
+#[derive(Debug)]
+pub(super) struct Controllers {
+    pub(super) entries: BTreeMap<ControllerKey, ControllerEntry>,
+    pub(super) names: BTreeMap<(Nqn, ControllerId), ControllerKey>,
+    pub(super) handles: BTreeMap<Handle, ControllerKey>,
+    next_key: u64,
+    /// Where the search for a free controller ID starts.
+    next_cntlid: BTreeMap<Nqn, u16>,
+    seed: u64,
+}
+
+/// A controller's key in the registry; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ControllerKey(u64);
+
+/// A controller.
+#[derive(Debug)]
+pub(super) struct ControllerEntry {
+    pub(super) association: Arc<Association>,
+    /// The gate of its Admin Queue is open: what its host does, or leaves behind, counts for
+    /// others.
+    pub(super) is_open: bool,
+    pub(super) peer: String,
+    pub(super) local: String,
+    pub(super) connected_ms: u64,
+    /// The Admin Queue first.
+    pub(super) queues: Vec<AttachedQueue>,
+    /// When the last command of a queue that is gone came: it counts for the keep-alive timer.
+    pub(super) command_of_gone_ms: u64,
+    pub(super) keep_alive: Option<KeepAlive>,
+    /// The time by which the host has to enable the controller.
+    pub(super) enable_by_ms: Option<u64>,
+    /// Changes of its namespaces that the host does not know of yet.
+    pub(super) replaced: Replaced,
+}
+
+/// A connected queue.
+#[derive(Debug)]
+pub(super) struct AttachedQueue {
+    pub(super) id: QueueId,
+    pub(super) handle: Handle,
+    pub(super) entries: u16,
+    pub(super) counters: Arc<Counters>,
+    /// It was asked to end by a reset, or its connection has ended; its identifier may be reused.
+    pub(super) detached: bool,
+    pub(super) draining: Draining,
+}
+
+/// A keep-alive timer (Base, Keep Alive, Traffic Based Keep Alive). When it expires, it is
+/// restarted if there was a command since its start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeepAlive {
+    pub(super) timeout_ms: u32,
+    armed_ms: u64,
+    /// It expired once while the target was not running: see [`KeepAlive::expired`].
+    forgiven: bool,
+}
+
+/// Since when a queue drains, and whether that was reported.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Draining {
+    pub(super) since_ms: Option<u64>,
+    pub(super) reported: bool,
+}
+
+impl Controllers {
+    /// None yet. `seed` decides which controller IDs are assigned first.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            names: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            next_key: 0,
+            next_cntlid: BTreeMap::new(),
+            seed,
+        }
+    }
+
+    /// Adds a controller, whose Admin Queue has the connection `handle`.
+    pub(super) fn add(&mut self, handle: Handle, entry: ControllerEntry) {
+        let key = ControllerKey(self.next_key);
+        self.next_key += 1;
+        self.names.insert((entry.association.subsystem.clone(), entry.association.cntlid), key);
+        self.handles.insert(handle, key);
+        self.entries.insert(key, entry);
+    }
+
+    /// The controller that the connection belongs to.
+    pub(super) fn of_handle(&self, handle: Handle) -> Option<ControllerKey> {
+        self.handles.get(&handle).copied()
+    }
+
+    /// Forgets which controller IDs come next in subsystems that there are no more.
+    pub(super) fn retain_subsystems(&mut self, is_there: impl Fn(&Nqn) -> bool) {
+        self.next_cntlid.retain(|nqn, _| is_there(nqn));
+    }
+
+    /// Removes a queue whose connection has ended, and its controller if it was the last one; gives
+    /// the queue, and whose it was.
+    pub(super) fn remove_queue(&mut self, handle: Handle) -> Option<(AttachedQueue, Arc<Association>)> {
+        let key = self.handles.remove(&handle)?;
+        let entry = self.entries.get_mut(&key)?;
+        let at = entry.queues.iter().position(|queue| queue.handle == handle)?;
+        entry.command_of_gone_ms = entry.last_command_ms();
+        let queue = entry.queues.remove(at);
+        let association = Arc::clone(&entry.association);
+        entry.count_io_queues();
+        if entry.queues.is_empty() {
+            self.entries.remove(&key);
+            let name = (association.subsystem.clone(), association.cntlid);
+            // A host that reconnected has taken the controller ID over, if IDs are kept for hosts.
+            if self.names.get(&name) == Some(&key) {
+                self.names.remove(&name);
+            }
+        }
+        Some((queue, association))
+    }
+
+    /// The entries of all I/O queues of a drive together.
+    pub(super) fn check_entries(&self, nqn: &Nqn, drive: Option<&View>, more: u16) -> Result<(), RefusalReason> {
+        let Some(most) = drive.and_then(|drive| drive.profile.queue_entries_total) else { return Ok(()) };
+        let of_drive = self.entries.values().filter(|entry| entry.association.drive == *nqn);
+        let queues = of_drive.flat_map(|entry| &entry.queues).filter(|queue| !queue.id.is_admin() && !queue.detached);
+        let in_use: u32 = queues.map(|queue| u32::from(queue.entries)).sum();
+        if in_use + u32::from(more) > most { Err(RefusalReason::EntriesExhausted) } else { Ok(()) }
+    }
+
+    /// Whether the host may have one more queue, and `controllers` more controllers. Those in other
+    /// subsystems count, too, and those that are ending.
+    pub(super) fn check_share(&self, host: &Nqn, controllers: u32, limits: &Limits) -> Result<(), RefusalReason> {
+        let of_host = self.entries.values().filter(|entry| entry.is_open && entry.association.host == *host);
+        let count = |(had, queues): (usize, usize), entry: &ControllerEntry| (had + 1, queues + entry.queues.len());
+        let (had, queues) = of_host.fold((0, 0), count);
+        let fits = |count: usize, most: u32| u32::try_from(count).is_ok_and(|count| count < most);
+        let controller = controllers == 0 || fits(had, limits.host_controllers);
+        if controller && fits(queues, limits.host_queues) { Ok(()) } else { Err(RefusalReason::HostShare) }
+    }
+
+    /// A host identifier belongs to one host, and so to one host NQN; cloned machines often share
+    /// it.
+    pub(super) fn check_host_id(&self, request: &ConnectRequest, drive: &Nqn) -> Result<(), RefusalReason> {
+        let open = self.entries.values().filter(|entry| entry.is_open);
+        let conflict = open.map(|entry| &entry.association).any(|other| {
+            !other.discovery
+                && !other.is_closing()
+                && other.drive == *drive
+                && other.host_id() == request.host_id
+                && other.host != request.host
+        });
+        // Zeros mean no identifier.
+        if conflict && request.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
+    }
+
+    /// A controller ID that is not in use, while there are fewer than `most` controllers. They are
+    /// assigned in ascending order, so that one is not soon reused by another host.
+    pub(super) fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind, host: &Nqn, most: u32) -> Option<ControllerId> {
+        if self.entries.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let (least, most) = match kind {
+            Kind::Io(subsystem) => (subsystem.cntlid_min.0, subsystem.cntlid_max.0.min(ControllerId::MAX.0)),
+            Kind::Discovery(_) => (1, ControllerId::MAX.0),
+        };
+        if let Kind::Io(subsystem) = kind
+            && let Some(drive) = &subsystem.drive
+        {
+            let in_use = self.cntlids_in_use(subsystem.drive_nqn());
+            return drive.cntlid_for(host.as_str(), least, most, |cntlid| in_use.contains(&cntlid));
+        }
+        let span = u64::from(most.checked_sub(least)?) + 1;
+        let start = match self.next_cntlid.get(nqn) {
+            Some(next) => u64::from(next.saturating_sub(least)) % span,
+            None => self.seed % span,
+        };
+        let mut candidates = (0..span).map(|turn| {
+            let offset = (start + turn) % span;
+            ControllerId(least + u16::try_from(offset).expect("less than 65536"))
+        });
+        let free = candidates.find(|&cntlid| !self.names.contains_key(&(nqn.clone(), cntlid)))?;
+        self.next_cntlid.insert(nqn.clone(), free.0 + 1);
+        Some(free)
+    }
+
+    /// The controllers of a drive, through whichever subsystem, that are not ending.
+    pub(super) fn cntlids_in_use(&self, drive: &Nqn) -> BTreeSet<ControllerId> {
+        let all = self.entries.values().map(|entry| &entry.association);
+        let live = all.filter(|association| association.drive == *drive && !association.is_closing());
+        live.map(|association| association.cntlid).collect()
+    }
+
+    /// The queues of the host's other associations that have to be checked.
+    pub(super) fn to_be_checked(&self, key: ControllerKey, now_ms: u64) -> Vec<Handle> {
+        let Some(own) = self.entries.get(&key) else { return Vec::new() };
+        let others = self.entries.iter().filter(|(other, entry)| {
+            **other != key
+                && entry.is_open
+                && !entry.association.is_closing()
+                && same_host(&own.association, &entry.association)
+        });
+        let queues = others.flat_map(|(_, entry)| {
+            let is_silent = entry.is_silent(now_ms);
+            entry.queues.iter().filter(move |queue| !queue.detached && (queue.id.is_admin() || is_silent))
+        });
+        queues.map(|queue| queue.handle).collect()
+    }
+
+    /// Whether queues of this controller's host drain.
+    pub(super) fn is_draining(&self, key: ControllerKey) -> bool {
+        self.entries.get(&key).is_some_and(|own| self.draining().any(|entry| same_host(&own.association, entry)))
+    }
+
+    /// The associations with queues that drain.
+    pub(super) fn draining(&self) -> impl Iterator<Item = &Association> {
+        let draining = self.entries.values().filter(|entry| entry.queues.iter().any(|queue| entry.drains(queue)));
+        draining.map(|entry| &*entry.association)
+    }
+
+    /// Whether too many associations of a host drain for it to get another controller.
+    pub(super) fn drains_too_much(&self, subsystem: &Nqn, host: &Nqn) -> bool {
+        let draining = self.entries.values().filter(|entry| {
+            let association = &entry.association;
+            entry.is_open
+                && association.is_closing()
+                && association.subsystem == *subsystem
+                && association.host == *host
+        });
+        draining.count() >= DRAINING_MAX
+    }
+
+    /// Reservation Report, the only command of I/O queues that needs the shared state.
+    pub(super) fn report(&self, subsystem: &Subsystem, executing: &Executing) -> Outcome {
+        let entries = || self.entries.values().filter(|entry| entry.is_open).map(|entry| &entry.association);
+        let here = |association: &&Arc<Association>| {
+            association.drive == *subsystem.drive_nqn() && !association.discovery && !association.is_closing()
+        };
+        reservation::report(subsystem, executing, |host| {
+            entries()
+                .filter(here)
+                .find(|association| association.host_id() == host)
+                .map(|association| association.cntlid)
+        })
+    }
+}
+
+impl ControllerEntry {
+    /// Whether the queue is only waited for. Behind a gate that was never open nothing can be.
+    pub(super) fn drains(&self, queue: &AttachedQueue) -> bool {
+        self.is_open && (queue.detached || self.association.is_closing())
+    }
+
+    /// Whether the host has been silent for so long that its connection may be lost.
+    pub(super) fn is_silent(&self, now_ms: u64) -> bool {
+        let keep_alive_ms = self.keep_alive.map_or(2 * SILENT_MS, |timer| u64::from(timer.timeout_ms));
+        self.last_command_ms().saturating_add(keep_alive_ms / 2) <= now_ms
+    }
+
+    /// Ends the association: its queues execute no more commands, and all its connections are to be
+    /// closed.
+    pub(super) fn close(&mut self, reason: CloseReason, notices: &mut Notices) {
+        self.association.ready.store(false, Ordering::Relaxed);
+        self.association.closing.store(true, Ordering::Relaxed);
+        notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
+    }
+
+    /// Sends every queue of the changed subsystem the part that its host may see.
+    pub(super) fn notify(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
+        let (admin, io) = self.views(subsystem);
+        let queues = self.queues.iter().filter(|queue| !queue.detached);
+        let view = |queue: &AttachedQueue| if queue.id.is_admin() { &admin } else { &io };
+        notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(view(queue))))));
+    }
+
+    /// If its host knows of all changes of objects, that is remembered beyond the controller.
+    pub(super) fn note_holder(&self, holders: &mut Holders, objects: &Objects) {
+        if self.is_open && self.replaced.is_known() && !self.association.discovery {
+            holders.put(Holder::of(&self.association), objects.changes_count());
+        }
+    }
+
+    /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
+    pub(super) fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
+        self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id()))
+    }
+
+    pub(super) fn last_command_ms(&self) -> u64 {
+        let queues = self.queues.iter();
+        let of_queues = queues.map(|queue| queue.counters.last_command_ms.load(Ordering::Relaxed));
+        of_queues.fold(self.command_of_gone_ms, u64::max)
+    }
+
+    pub(super) fn count_io_queues(&self) {
+        let queues = self.queues.iter().filter(|queue| !queue.id.is_admin() && !queue.detached).count();
+        self.association.io_queues.store(u32::try_from(queues).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Sets the keep alive time-out, 0 for none, and starts its timer.
+    pub(super) fn set_keep_alive(&mut self, timeout_ms: u32, now_ms: u64) {
+        self.association.keep_alive_ms.store(timeout_ms, Ordering::Relaxed);
+        self.keep_alive = (timeout_ms != 0).then_some(KeepAlive { timeout_ms, armed_ms: now_ms, forgiven: false });
+    }
+}
+
+impl KeepAlive {
+    pub(super) fn deadline_ms(&self) -> u64 {
+        self.armed_ms.saturating_add(self.timeout_ms.into())
+    }
+
+    /// Whether the host has sent nothing for the whole time-out. If it has sent a command, an
+    /// expired timer is restarted.
+    pub(super) fn expired(&mut self, last_command_ms: u64, now_ms: u64) -> bool {
+        let deadline_ms = self.deadline_ms();
+        if now_ms < deadline_ms {
+            return false;
+        }
+        if last_command_ms >= self.armed_ms {
+            *self = Self { armed_ms: now_ms, forgiven: false, ..*self };
+            return false;
+        }
+        // If this call is much too late, the target itself was not running (a stopped process, a
+        // suspended machine), and what the host has sent is still unread: restart the timer once.
+        let late = now_ms - deadline_ms > u64::from(self.timeout_ms) / 2 + 1000;
+        if late && !self.forgiven {
+            *self = Self { armed_ms: now_ms, forgiven: true, ..*self };
+            return false;
+        }
+        true
+    }
+}
+
+/// Whether both may be of the same host: hosts reconnect with another identifier or another NQN.
+pub(super) fn same_host(one: &Association, other: &Association) -> bool {
+    one.subsystem == other.subsystem
+        && !one.discovery
+        && !other.discovery
+        && (one.host == other.host || one.host_id() == other.host_id() && one.host_id() != ebof_nvme::HostId::default())
+}
+
+/// Why an association cannot continue with the new model.
+pub(super) fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
+    let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
+    if association.discovery {
+        return None;
+    }
+    let subsystem = model.subsystem(&association.subsystem);
+    match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
+        Some(subsystem) if association.may_use(subsystem) => None,
+        Some(_) => Some(CloseReason::HostNotAllowed),
+        None if subsystem.is_some_and(|subsystem| subsystem.function.is_some()) => Some(CloseReason::FunctionTaken),
+        None => Some(CloseReason::SubsystemRemoved),
+    }
+}
