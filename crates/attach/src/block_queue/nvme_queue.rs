@@ -353,7 +353,7 @@ impl BlockQueue for NvmeQueue {
 }
 
 /// Encodes the next part, and moves its data out of the command. `EINVAL` if no NVMe command can
-/// express it.
+/// express it, `EIO` if its data are gone: a network card has kept them.
 fn encode(command: &mut Command) -> Result<(Sqe, Data<Buffer>), Errno> {
     let (slba, blocks, part) = command.next();
     let io = &mut command.io;
@@ -363,6 +363,9 @@ fn encode(command: &mut Command) -> Result<(Sqe, Data<Buffer>), Errno> {
     let transfer = matches!(io.op, Op::Read | Op::Write { .. } | Op::WriteZeroes { .. });
     if transfer && !(1..=65_536).contains(&blocks) {
         return Err(Errno::INVAL);
+    }
+    if whole && matches!(io.op, Op::Read | Op::Write { .. }) && io.data.len() < part.len() {
+        return Err(Errno::IO);
     }
     let (sqe, data) = match io.op {
         Op::Read => {
@@ -441,6 +444,18 @@ mod tests {
         assert!(Dsm::decode(&sqe).deallocate && matches!(data, Data::FromHost(buffer) if buffer.len() == 16));
         assert!(encode(&mut io(Op::Read, 0, Buffer::default())).is_err());
         assert!(encode(&mut io(Op::WriteZeroes { deallocate: false }, 65_537, Buffer::default())).is_err());
+    }
+
+    #[test]
+    fn a_command_whose_data_are_gone_is_not_sent_again() {
+        let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
+        for op in [Op::Write { fua: false }, Op::Read] {
+            let data = Buffer::zeroed(1024);
+            let mut command = Command::new(Io { reference, op, slba: 7, blocks: 2, data, user: 0 }, 0);
+            assert!(encode(&mut command).is_ok());
+            restore(&mut command, Data::None);
+            assert_eq!(encode(&mut command).err(), Some(Errno::IO));
+        }
     }
 
     // @test host.limits-again

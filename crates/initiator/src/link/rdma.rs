@@ -175,8 +175,7 @@ impl Rdma {
         lent: &mut AdminData<'_>,
         on_finished: &mut impl FnMut(&mut Slots<B>, LinkCompletion),
     ) -> Result<(), Loss> {
-        debug_assert!(self.commands > 0, "a command that is over was sent");
-        self.commands -= 1;
+        self.commands = self.commands.checked_sub(1).expect("a command that is over was sent");
         let FinishedCommand { cqe, .. } = over;
         let Some(index) = slots.find(cqe.cid()) else {
             return Err(Loss::Protocol("a response to a command that is not outstanding".into()));

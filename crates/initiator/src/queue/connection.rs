@@ -220,8 +220,9 @@ impl<B: IoBuffer> QueueConnection<B> {
     pub(super) fn end_lent(&mut self) {
         if self.lent() > 0 {
             self.lost(Loss::Requested);
-            while self.pop_lent().is_some() {}
         }
+        // Results that nobody collects are not those of the next who lends.
+        while self.pop_lent().is_some() {}
     }
 
     /// Says whether the caller polls again and again.

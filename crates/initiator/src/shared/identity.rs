@@ -92,6 +92,11 @@ impl NamespaceIdentity {
         reported.map(|(name, id)| format!("{name}.{}", hex(id))).collect::<Vec<_>>().join(" ")
     }
 
+    /// Whether both report the same identifiers, and none of them more than the other.
+    pub(crate) fn reports_the_same(&self, other: &Self) -> bool {
+        self.identifiers == other.identifiers
+    }
+
     /// Whether both are the same namespace. As on Linux, an added or missing identifier makes it
     /// another one. If the list of descriptors was refused one of the two times, the identifiers in
     /// Identify Namespace decide, if there are any. Without any, the place does.

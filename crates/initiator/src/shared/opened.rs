@@ -1,6 +1,6 @@
-//! The open namespaces of a subsystem, kept by identity: what each was when it was opened, shared
-//! by the controllers that lead to it. Which NSID of a controller refers to which is in
-//! `shared/bindings.rs`.
+//! The open namespaces of a controller, kept by identity: what each was when it was opened. Several
+//! controllers of one subsystem may share them, and none of another subsystem. Which NSID of a
+//! controller refers to which is in `shared/bindings.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -60,8 +60,10 @@ struct ByIdentity {
 const SWEEP_MIN: usize = 64;
 
 impl OpenedNamespaces {
-    /// The namespace that was found with `identity`: the one that is open, if it is that, in the
-    /// same format, and `may_join` agrees; else a new one, which takes its place here.
+    /// The namespace that was found with `identity`: the one that is open, if it is that with just
+    /// these identifiers, in the same format, and `may_join` agrees; else a new one, which takes
+    /// its place here. One that reported fewer would let another namespace pass that differs in the
+    /// rest.
     pub(crate) fn open(
         &self,
         identity: NamespaceIdentity,
@@ -71,7 +73,8 @@ impl OpenedNamespaces {
         let mut all = lock(&self.0);
         let key = identity.key();
         let known = all.opened.get(&key).and_then(Weak::upgrade);
-        let same = known.filter(|known| known.check(&identity, &identify).is_ok());
+        let same = known
+            .filter(|known| known.identity.reports_the_same(&identity) && known.check(&identity, &identify).is_ok());
         if let Some(known) = same.filter(may_join) {
             known.set_identify(identify);
             return known;
@@ -131,6 +134,25 @@ mod tests {
         assert!(Arc::ptr_eq(&formatted, &open(&all, 1, 1, 12)));
         let (identity, identify) = found(1, 1, 12);
         assert!(!Arc::ptr_eq(&formatted, &all.open(identity, identify, |_| false)));
+    }
+
+    #[test]
+    fn who_was_opened_with_fewer_identifiers_is_not_joined() {
+        let all = OpenedNamespaces::default();
+        let found = |list: Option<&[u8]>| {
+            let (_, identify) = found(1, 1, 9);
+            let subsystem = Arc::new(Nqn::parse("nqn.2014-08.org.example:a").unwrap());
+            (NamespaceIdentity::new(&subsystem, Nsid(1), Identifiers::new(&identify, list)), identify)
+        };
+        let uuid = |byte| [&[3, 16, 0, 0][..], &[byte; 16]].concat();
+        let (identity, identify) = found(None);
+        let before = all.open(identity, identify, |_| true);
+        let (identity, identify) = found(Some(&uuid(1)));
+        assert_eq!(before.check(&identity, &identify), Ok(()), "the list was refused then");
+        let opened = all.open(identity, identify, |_| true);
+        assert!(!Arc::ptr_eq(&before, &opened));
+        let (another, identify) = found(Some(&uuid(2)));
+        assert_eq!(opened.check(&another, &identify), Err(Mismatch::Identity));
     }
 
     #[test]
