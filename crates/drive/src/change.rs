@@ -236,13 +236,21 @@ pub enum RestoreError {
         /// What is wrong with it.
         error: serde_json::Error,
     },
+    /// Two namespaces have one volume.
+    #[error("namespace {nsid} has its data under the name {volume}, as another one has: the medium is damaged")]
+    Volume {
+        /// The namespace.
+        nsid: u32,
+        /// Its volume.
+        volume: u64,
+    },
 }
 
 impl State {
     /// The state of a checkpoint with the changes since.
     ///
     /// # Errors
-    /// The state or a change cannot be read.
+    /// The state or a change cannot be read, or two namespaces have one volume.
     pub fn restore(checkpoint: &[u8], changes: &[Vec<u8>]) -> Result<Self, RestoreError> {
         let mut state = if checkpoint.is_empty() {
             Self::default()
@@ -253,7 +261,22 @@ impl State {
             let change = serde_json::from_slice(change).map_err(|error| RestoreError::Change { at, error })?;
             state.apply(change);
         }
+        state.check_volumes()?;
         Ok(state)
+    }
+
+    /// Namespaces with one volume would have each other's data; and so would the next one, if it
+    /// got one that is taken.
+    fn check_volumes(&mut self) -> Result<(), RestoreError> {
+        let mut seen = BTreeSet::new();
+        for (&nsid, namespace) in &self.namespaces {
+            let volume = namespace.volume.0;
+            if !seen.insert(volume) {
+                return Err(RestoreError::Volume { nsid, volume });
+            }
+            self.next_volume = self.next_volume.max(volume + 1);
+        }
+        Ok(())
     }
 
     /// The state as JSON, for a checkpoint.

@@ -26,8 +26,11 @@ pub enum PortNamesError {
     /// There are too many.
     #[error("a function is given to at most {} ports", PortNames::MAX)]
     TooMany,
-    /// A name is there twice, or the list on the medium is not in order.
-    #[error("the ports of a function are in ascending order, and each is named once")]
+    /// A name is there twice.
+    #[error("a port of a function is named once")]
+    Twice,
+    /// The list on the medium is not in order.
+    #[error("the ports of a function are in ascending order on the medium")]
     Order,
 }
 
@@ -58,7 +61,7 @@ impl PortNames {
         if self.0.len() == Self::MAX {
             return Err(PortNamesError::TooMany);
         }
-        if self.0.insert(name) { Ok(()) } else { Err(PortNamesError::Order) }
+        if self.0.insert(name) { Ok(()) } else { Err(PortNamesError::Twice) }
     }
 
     /// Whether it is given to no port.

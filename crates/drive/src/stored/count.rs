@@ -1,5 +1,5 @@
-//! Numbers on the medium that only grow, one by one: no drive reaches [`MAX`], and a larger number
-//! is damage. So they can be counted on without an overflow.
+//! Numbers on the medium that only grow, in small steps: no drive reaches [`MAX`], and a larger
+//! number is damage. So they can be counted on without an overflow.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

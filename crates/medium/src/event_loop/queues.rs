@@ -264,8 +264,9 @@ impl LongRequest {
         }
     }
 
-    /// Takes ranges, one at least, with at most so many mapped extents from what is left, at a
-    /// bounded cost. They end where extents do, or the request does.
+    /// Takes ranges with at most so many mapped extents from what is left, at a bounded cost: one
+    /// at least, unless nothing is left, as of a Deallocate with nothing but empty ranges. They end
+    /// where extents do, or the request does.
     fn cut(&mut self, thin: &Thin, extents: u32, ranges: usize) -> Vec<Range<u64>> {
         let mut extents = extents;
         let mut steps = SLICE_STEPS;

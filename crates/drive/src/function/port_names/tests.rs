@@ -30,7 +30,7 @@ fn a_set_has_limits_and_no_name_twice() {
     assert_eq!((names(&set), set.contains("b"), set.contains("c")), (vec!["a", "b"], true, false));
     assert!(PortNames::new(["a"]).unwrap().is_subset(&set) && !set.is_subset(&PortNames::default()));
     assert!(PortNames::new(None::<String>).unwrap().is_empty());
-    assert_eq!(PortNames::new(["a", "b", "a"]), Err(PortNamesError::Order));
+    assert_eq!(PortNames::new(["a", "b", "a"]), Err(PortNamesError::Twice));
     assert_eq!(PortNames::new([""]), Err(PortNamesError::Name));
     // Characters are counted, not bytes.
     assert!(PortNames::new(["\u{fffd}".repeat(64)]).is_ok());
