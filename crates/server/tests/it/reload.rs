@@ -42,6 +42,19 @@ fn a_file_gets_another_nsid_and_keeps_its_data() {
     assert_eq!(controller.namespaces().unwrap(), [Nsid(5)]);
 }
 
+#[test]
+fn a_file_gets_another_nsid_and_is_made_larger_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), "a.img", 1 << 20, 7);
+    let (target, mut config, address) = start(&[text(&path)]);
+    let controller = connect(address);
+    config.subsystems[0].namespaces[0].nsid = 5;
+    *drive_of(&mut config, 0) = format!("{}:4Mi", path.display()).parse().unwrap();
+    target.apply(config).unwrap();
+    let moved = namespace(&controller, 5);
+    assert_eq!((block(&moved)[0], moved.blocks(), path.metadata().unwrap().len()), (7, 8192, 4 << 20));
+}
+
 // @test data.reload-same-object
 #[test]
 fn two_namespaces_swap_their_files() {

@@ -72,6 +72,11 @@ impl FileChanges {
         Ok(())
     }
 
+    /// How often this has a device, to make it as small as it was.
+    pub(super) fn holds(&self, device: &Arc<dyn Device>) -> usize {
+        self.extended.iter().filter(|(extended, _)| Arc::ptr_eq(extended, device)).count()
+    }
+
     /// Has `devices` offer what has grown. Gives what that was.
     pub(super) fn offer(&self, devices: &Devices) -> Vec<Change> {
         self.grown.iter().map(|grown| grown.offer(devices)).collect()

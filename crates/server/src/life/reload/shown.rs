@@ -19,32 +19,43 @@ use crate::shared::mailbox::Message;
 pub(super) struct Shown<'c> {
     target: &'c Target,
     pub(super) generation: u64,
-    /// Subsystems that are hidden, and will be there again.
-    pub(super) returning: Vec<Nqn>,
     /// What of the configuration is missing.
     pub(super) missing: Vec<Missing>,
 }
 
 impl<'c> Shown<'c> {
     pub(super) fn new(target: &'c Target, generation: u64, missing: Vec<Missing>) -> Self {
-        Self { target, generation, returning: Vec::new(), missing }
+        Self { target, generation, missing }
     }
 
-    pub(super) fn show_or_complain(&mut self, config: Config, devices: Devices, ports: Vec<Listening>) {
-        if let Err(error) = self.show(config, devices, ports) {
+    /// Puts this in force, which cannot fail.
+    pub(super) fn show_or_complain(
+        &mut self,
+        config: Config,
+        devices: Devices,
+        ports: Vec<Listening>,
+        returning: Vec<Nqn>,
+    ) {
+        if let Err(error) = self.show(config, devices, ports, returning) {
             // Whatever a drive holds made a table when it was opened or changed, and the rest was
             // checked.
             tracing::error!("hosts are shown what was there before: {error}");
         }
     }
 
-    /// Puts this in force.
-    pub(super) fn show(&mut self, config: Config, devices: Devices, ports: Vec<Listening>) -> Result<(), StartError> {
+    /// Puts this in force. The subsystems `returning` are hidden, and will be there again.
+    pub(super) fn show(
+        &mut self,
+        config: Config,
+        devices: Devices,
+        ports: Vec<Listening>,
+        returning: Vec<Nqn>,
+    ) -> Result<(), StartError> {
         self.generation += 1;
         let shared = &self.target.shared;
         let mut model = devices.model(&config, &ports, self.generation)?;
         // A host that comes meanwhile is not to give up.
-        model.returning.extend(self.returning.iter().cloned());
+        model.returning.extend(returning);
         let actors = devices.actors();
         let surplus =
             shared.drives.put_in_force(devices.plain(), &actors, places(&ports), model, |table, mut model| {

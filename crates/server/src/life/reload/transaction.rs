@@ -255,15 +255,14 @@ impl<'c> Reload<'c> {
         let backings = released.backings.clone();
         let gone: Vec<Nqn> = released.drives.iter().map(|(_, subsystem)| subsystem.nqn.clone()).collect();
         let returns = |nqn: &&Nqn| self.config.subsystems.iter().any(|subsystem| subsystem.nqn == **nqn);
-        self.shown.returning = gone.iter().filter(returns).cloned().collect();
+        let returning = gone.iter().filter(returns).cloned().collect();
         self.released = Some(released);
-        let without = self.shown.show(shown.config, shown.devices, shown.ports);
-        self.shown.returning.clear();
-        without?;
+        self.shown.show(shown.config, shown.devices, shown.ports, returning)?;
         let clock = self.clock();
         let end = clock.now() + DRAIN;
         let plain = namespaces.iter().filter_map(|key| Some((key, self.leaving.namespaces.get(key)?)));
-        let plain = plain.map(|((nqn, nsid), plain)| (nqn, Some(*nsid), &plain.device, 1));
+        let files = &self.taken.files;
+        let plain = plain.map(|((nqn, nsid), plain)| (nqn, Some(*nsid), &plain.device, 1 + files.holds(&plain.device)));
         // Two of us have the backing of a drive.
         let drives = gone.iter().zip(&backings).map(|(nqn, backing)| (nqn, None, backing, 2));
         for (subsystem, nsid, device, owners) in plain.chain(drives) {
@@ -369,11 +368,10 @@ impl<'c> Reload<'c> {
         if let Some(without) = self.without_replaced(plan) {
             let is_shown = |nqn: &Nqn| without.subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
             let nqns = self.config.subsystems.iter().map(|subsystem| &subsystem.nqn);
-            self.shown.returning = nqns.filter(|nqn| !is_shown(nqn)).cloned().collect();
-            self.shown.show_or_complain(without, devices.clone(), ports.clone());
-            self.shown.returning.clear();
+            let returning = nqns.filter(|nqn| !is_shown(nqn)).cloned().collect();
+            self.shown.show_or_complain(without, devices.clone(), ports.clone(), returning);
         }
-        self.shown.show_or_complain(self.config.clone(), devices, ports);
+        self.shown.show_or_complain(self.config.clone(), devices, ports, Vec::new());
         let mut closed = Vec::new();
         let mut unlisten = |port: &Arc<PortState>| {
             let (done, released) = mpsc::channel();
@@ -497,7 +495,7 @@ impl<'c> Reload<'c> {
             std::mem::take(&mut self.stay).into_iter().chain(std::mem::take(&mut self.leaving.namespaces)).collect();
         let actors = self.drives_stay.drain(..).map(|(before, _)| before).chain(self.leaving.drives.drain(..));
         let devices = self.taken.blank.with(open, actors.collect());
-        self.shown.show_or_complain(config, devices, ports);
+        self.shown.show_or_complain(config, devices, ports, Vec::new());
         lost.iter().for_each(|lost| tracing::error!("NOT SERVED any more: {lost}"));
         lost
     }
