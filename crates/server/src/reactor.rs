@@ -6,7 +6,7 @@
 //!
 //! Here is what is done when, and to whom a message goes. Connections and what they use are in
 //! `connections.rs`, directly attached hosts in `direct.rs`; each of the other files has one object
-//! that these use.
+//! that these use, but `incoming.rs`, which makes links of what comes.
 
 pub(crate) mod admission;
 mod barriers;

@@ -77,7 +77,10 @@ impl Elsewhere<'_> {
                 QuiesceStep::Flush(device) => {
                     match self.0.send_to_device(slot, device, Some(Operation::Flush), link, context) {
                         CommandOutcome::Flushed(_) => {}
-                        CommandOutcome::Continues | CommandOutcome::Parameters(_) | CommandOutcome::Forgotten => return,
+                        CommandOutcome::Continues => return,
+                        outcome @ (CommandOutcome::Parameters(_) | CommandOutcome::Forgotten) => {
+                            unreachable!("{outcome:?} of a flush: a connection that has ended resets nothing")
+                        }
                     }
                 }
                 QuiesceStep::TellDrive if !self.0.drive.tell_reset(slot, &self.0.queue, context) => {}

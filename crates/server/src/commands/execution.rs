@@ -524,5 +524,5 @@ impl Execution {
 /// connection that has ended sends nothing.
 #[inline(always)]
 fn assert_continues(outcome: CommandOutcome) {
-    debug_assert!(matches!(outcome, CommandOutcome::Continues), "{outcome:?} of an I/O command that was sent");
+    assert!(matches!(outcome, CommandOutcome::Continues), "{outcome:?} of an I/O command that was sent");
 }

@@ -245,7 +245,7 @@ impl Target {
             },
             functions: self.function_loads(),
             owners: Owners::of(&self.shared),
-            listening: self.in_force().listening(),
+            listening: self.listening(),
             slow: self.shared.slow.figures(),
             events: self.shared.events.counts(),
             troubles: self.shared.troubles.totals().map(|(trouble, count)| (trouble.label(), count)).to_vec(),
@@ -309,7 +309,13 @@ impl Target {
     /// well. Threads that hang are [`Target::check_threads`]'s.
     #[must_use]
     pub fn unready(&self) -> Vec<String> {
-        readiness::unready(&self.shared, &self.missing(), &self.in_force().listening())
+        readiness::unready(&self.shared, &self.missing(), &self.listening())
+    }
+
+    /// The ports, and whether each listens. What is in force is free again when it returns: who
+    /// asks has other locks to take.
+    fn listening(&self) -> Vec<(String, bool)> {
+        self.in_force().listening()
     }
 
     /// What cannot be had now, of the configuration and of what belongs to the program.

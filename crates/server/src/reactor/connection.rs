@@ -49,8 +49,8 @@ impl Connection {
         Self { handle, link, commands, armed_ms: None, is_unread: false }
     }
 
-    /// Takes an event of its socket. What was there is noted in `taken`, also if the connection
-    /// ends.
+    /// Takes an event of its socket. That there was work is noted in `taken` also if the connection
+    /// ends; its bytes are not then.
     ///
     /// # Errors
     /// The connection ends.

@@ -37,9 +37,9 @@ pub(super) struct DirectHosts {
 }
 
 impl DirectHosts {
-    /// Whether no client has come yet.
+    /// Whether there is no client.
     pub(super) fn is_empty(&self) -> bool {
-        self.devices.is_empty()
+        self.iter().next().is_none()
     }
 
     fn iter(&self) -> impl Iterator<Item = &DirectDevice> {
@@ -47,7 +47,7 @@ impl DirectHosts {
     }
 
     /// Runs `work` on the function at `at`, if there is one. What its queues take meanwhile is not
-    /// charged to it: whoever looks at it charges the whole.
+    /// charged to it by queue: where a client or the end of a rest is the reason, the whole is.
     fn with<R>(
         &mut self,
         at: usize,

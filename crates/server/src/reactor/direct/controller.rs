@@ -309,7 +309,8 @@ impl DirectController {
             return;
         }
         let registry = connections.shared.registry();
-        let given = Given::at(&registry, self.port.id);
+        // A driver that knows no function misses none.
+        let given = self.driver.subsystem().and_then(|_| Given::at(&registry, self.port.id));
         let returning = |subsystem: &Nqn| registry.model().returning.contains(subsystem);
         let is_absent = self.driver.is_unplugged(given.as_ref(), returning);
         let cap = registry.capabilities(self.port.id);
