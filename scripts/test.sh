@@ -355,7 +355,7 @@ part_build() {
 }
 part_tidy() { static tidy 600 "xtask tidy: the project's rules" "${xtask[@]}" tidy; }
 part_deny() {
-  local what=(bans licenses sources) databases=("${CARGO_HOME:-$HOME/.cargo}"/advisory-db*)
+  local what=(bans licenses sources) databases=("${CARGO_HOME:-$HOME/.cargo}"/advisory-dbs/*/)
   # Licences are always checked; the rest needs cargo-deny, which scripts/packages.sh installs.
   static licences 300 "xtask licences: every dependency's licence" "${xtask[@]}" licences
   if ! cargo deny --version >/dev/null 2>&1; then
