@@ -66,6 +66,18 @@ pub(crate) enum Role {
     Io(Arc<Subsystem>),
 }
 
+impl Role {
+    /// Takes a command of an Admin Queue, or at a gate that is shut.
+    #[inline(never)]
+    fn submit(&mut self, sqe: &Sqe) -> Outcome {
+        match self {
+            Self::Admin(controller) => admin::submit(controller, sqe),
+            Self::Gated(behind) => gate::submit(behind, sqe),
+            Self::Io(_) => Err(Fault::new(Status::INTERNAL_ERROR)),
+        }
+    }
+}
+
 impl Queue {
     /// The queue of a new connection: until Connect has succeeded every other command is a Command
     /// Sequence Error.
@@ -148,10 +160,10 @@ impl Queue {
     /// Takes a command that stands for itself.
     fn submit_one(&mut self, sqe: &Sqe) -> Step {
         self.accept(sqe, |live| match live {
-            None => connect::submit(sqe),
+            // By itself, so that a command for data is found by one comparison.
             Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
-            Some(Live { role: Role::Admin(controller), .. }) => admin::submit(controller, sqe),
-            Some(Live { role: Role::Gated(behind), .. }) => gate::submit(behind, sqe),
+            Some(live) => live.role.submit(sqe),
+            None => connect::submit(sqe),
         })
     }
 
