@@ -114,14 +114,33 @@ impl Counting {
 
 impl Sum {
     fn add(&mut self, tally: &Tally) {
-        let completed = |sum: &Self| sum.counters.kinds.iter().map(|kind| kind.commands).sum::<u64>();
-        let before = completed(self);
         for (sum, kind) in self.counters.kinds.iter_mut().zip(&tally.kinds) {
             kind.add_to(sum);
         }
-        // Read after the ends, so that none has ended before it began.
-        let ended = completed(self) - before;
-        self.in_flight += tally.begun.value().saturating_sub(ended);
+        self.in_flight += tally.in_flight();
+    }
+}
+
+/// How often it is looked again because commands have ended meanwhile.
+const LOOKS_MAX: usize = 1000;
+
+impl Tally {
+    /// Commands that have begun and not ended, at one moment: what ends between the reading of two
+    /// counters would be counted, too.
+    fn in_flight(&self) -> u64 {
+        let ended = || self.kinds.iter().map(|kind| kind.commands.value()).fold(0, u64::wrapping_add);
+        let mut before = ended();
+        for _ in 0..LOOKS_MAX {
+            let begun = self.begun.value();
+            let after = ended();
+            if after == before {
+                return begun.saturating_sub(before);
+            }
+            before = after;
+        }
+        // Rather too few: more than the queue has room for are never shown.
+        let begun = self.begun.value();
+        begun.saturating_sub(ended())
     }
 }
 
@@ -163,6 +182,24 @@ mod tests {
         let of_one = &sums.namespaces[&1].counters.kinds[0];
         assert_eq!((of_one.bytes, of_one.errors, of_one.latency.count()), (4096, 0, 1));
         assert_eq!(sums.namespaces[&7].counters.kinds[2].errors, 1);
+    }
+
+    #[test]
+    fn no_more_are_in_flight_than_there_ever_are() {
+        let mut counting = Counting::new(1);
+        let queues = [counting.seen()];
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let at = counting.begin(1);
+                    counting.end(at, Op::Read, 4096, false, 80);
+                }
+            });
+            let most = (0..20_000).map(|_| sums(&queues).queues[&1].in_flight).max();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(most <= Some(1), "{most:?}");
+        });
     }
 
     #[test]
