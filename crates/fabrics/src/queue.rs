@@ -66,6 +66,31 @@ pub(crate) enum Role {
     Io(Arc<Subsystem>),
 }
 
+/// A command of an Admin Queue has completed without an error.
+#[inline(never)]
+fn completed(controller: &mut Controller, executing: &Executing) {
+    aborted(controller, executing);
+    quiesced(controller, executing);
+    // A queue in the host's memory that was created exists.
+    if executing.opcode() == admin_opcode::CREATE_IO_SQ {
+        controller.rings.created(memory::queue_id(&executing.sqe()));
+    }
+}
+
+/// An Abort command is over.
+fn aborted(controller: &mut Controller, executing: &Executing) {
+    if executing.opcode() == admin_opcode::ABORT {
+        controller.aborts = controller.aborts.saturating_sub(1);
+    }
+}
+
+/// What a write of CC had to wait for is done.
+fn quiesced(controller: &mut Controller, executing: &Executing) {
+    if executing.opcode() == FABRICS && executing.fctype() == fabrics::PROPERTY_SET {
+        controller.registers.quiesced();
+    }
+}
+
 impl Role {
     /// Takes a command of an Admin Queue, or at a gate that is shut.
     #[inline(never)]
@@ -252,9 +277,11 @@ impl Queue {
         if !status.is_success() {
             return self.fail(executing, Failure { status, result, lba: None });
         }
-        self.take(&executing);
-        self.quiesced(&executing);
-        self.created(&executing);
+        self.outstanding.take_back(&executing);
+        // Nothing of this concerns a command for data.
+        if let Some(controller) = self.controller_mut() {
+            completed(controller, &executing);
+        }
         self.succeed(&executing, result)
     }
 
@@ -264,32 +291,13 @@ impl Queue {
     pub fn fail(&mut self, executing: Executing, failure: Failure) -> Cqe {
         let Failure { status, result, lba } = failure;
         self.take(&executing);
-        self.quiesced(&executing);
+        if let Some(controller) = self.controller_mut() {
+            quiesced(controller, &executing);
+        }
         self.not_created(&executing);
         self.first_failed(executing.cid());
         let subject = Subject { lba: lba.unwrap_or(executing.starting_lba()), ..Subject::of_ticket(&executing) };
         self.retire_failed(&subject, Fault::transient(status).with_result(result))
-    }
-
-    /// What a write of CC had to wait for is done.
-    #[inline]
-    fn quiesced(&mut self, executing: &Executing) {
-        if executing.opcode() == FABRICS
-            && executing.fctype() == fabrics::PROPERTY_SET
-            && let Some(controller) = self.controller_mut()
-        {
-            controller.registers.quiesced();
-        }
-    }
-
-    /// A queue in the host's memory that was created exists.
-    #[inline]
-    fn created(&mut self, executing: &Executing) {
-        if executing.opcode() == admin_opcode::CREATE_IO_SQ
-            && let Some(controller) = self.controller_mut()
-        {
-            controller.rings.created(memory::queue_id(&executing.sqe()));
-        }
     }
 
     /// A queue in the host's memory that could not be created does not exist.
@@ -540,10 +548,8 @@ impl Queue {
     #[inline]
     fn take(&mut self, executing: &Executing) {
         self.outstanding.take_back(executing);
-        if executing.opcode() == admin_opcode::ABORT
-            && let Some(controller) = self.controller_mut()
-        {
-            controller.aborts = controller.aborts.saturating_sub(1);
+        if let Some(controller) = self.controller_mut() {
+            aborted(controller, executing);
         }
     }
 
