@@ -100,6 +100,8 @@ pub(crate) struct Worker<'a> {
     /// By slot.
     outstanding: Vec<Outstanding>,
     in_flight: usize,
+    /// Completed operations that are not counted yet.
+    completed: Vec<LaneCompletion>,
     written: Written,
     stats: Stats,
     failed: bool,
@@ -136,6 +138,7 @@ impl<'a> Worker<'a> {
                 depth
             ],
             in_flight: 0,
+            completed: Vec::with_capacity(depth),
             written: Written::new(job, part.0, part.1),
             stats,
             failed: false,
@@ -161,9 +164,12 @@ impl<'a> Worker<'a> {
             }
             let deadline = now + pause.min(LOOK_AROUND);
             let waited = self.lane.wait(deadline);
+            let waited = waited.map(|first| first.map(|first| self.gather(first)));
+            // Behind the last of them: an operation that is completed after this time would seem
+            // shorter than it was.
             now = Instant::now();
             match waited {
-                Ok(Some(done)) => self.take_all(done, now, measuring, times),
+                Ok(Some(())) => self.take_all(now, measuring, times),
                 Ok(None) => {
                     // A lane without operations does not wait. Operations that are started next
                     // begin after the pause.
@@ -234,18 +240,24 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts `done` and all other completed operations.
-    fn take_all(&mut self, done: LaneCompletion, now: Instant, measuring: bool, times: Times) {
+    /// Takes all operations that are completed from the lane; `first` is one.
+    fn gather(&mut self, first: LaneCompletion) {
+        self.completed.push(first);
+        while let Some(next) = self.lane.next_ready() {
+            self.completed.push(next);
+        }
+    }
+
+    /// Counts the gathered operations, which were all completed at `now`.
+    fn take_all(&mut self, now: Instant, measuring: bool, times: Times) {
         let counts = measuring && times.stop_at.is_none_or(|at| now <= at);
-        let mut done = Some(done);
         let mut operations = 0;
         let mut errors = 0;
         let mut latency_ns: u64 = 0;
-        while let Some(one) = done {
+        while let Some(one) = self.completed.pop() {
             operations += 1;
             errors += u64::from(one.result.is_err());
             latency_ns = latency_ns.wrapping_add(self.take(one, now, counts));
-            done = self.lane.next_ready();
         }
         // One writer: a plain load and store, no read-modify-write.
         let add = |counter: &AtomicU64, more| {
