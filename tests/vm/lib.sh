@@ -23,7 +23,8 @@ fail() {
 }
 skip() { echo "skip $1: $2"; }
 
-# Runs a command with its output in $out and its status in $status. Programs have a time limit.
+# Runs a command with its output in $out and its status in $status. Programs have a time limit, which
+# only ends what hangs: beside others, an emulated machine may need five times as long as alone.
 # Functions have their own, and run in this shell because they may start processes or set variables.
 # eval runs in a subshell because it may change the shell's state.
 scratch=$(mktemp)
@@ -31,7 +32,7 @@ out='' status=0
 attempt() {
   status=0
   case $(type -t "$1") in
-    file) timeout -k 5 "${LIMIT:-120}" "$@" >"$scratch" 2>&1 || status=$? ;;
+    file) timeout -k 5 "${LIMIT:-300}" "$@" >"$scratch" 2>&1 || status=$? ;;
     function) "$@" >"$scratch" 2>&1 || status=$? ;;
     *) ("$@") >"$scratch" 2>&1 || status=$? ;;
   esac

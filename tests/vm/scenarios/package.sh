@@ -21,7 +21,7 @@ machine() {
   truncate -s 64M "$work/remote.img"
   check "a file system for the remote drive" mke2fs -q -F -t ext4 -L remote "$work/remote.img" || return
   on_start_target || fail "the remote target starts"
-  boot_guest -S -t 900 --
+  boot_guest -S -t 1200 --
 }
 
 # The package of this binary, and the same with a higher version.
