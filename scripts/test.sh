@@ -443,7 +443,7 @@ part_page() {
     count 0 0 1
     return
   fi
-  counted page 600 "$what" node page/tests/run.mjs
+  counted page 900 "$what" node page/tests/run.mjs
 }
 part_redfish() {
   counted redfish 600 "DMTF's checkers and clients of Redfish, with a target under load (tests/redfish)" \

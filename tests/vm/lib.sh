@@ -23,8 +23,8 @@ fail() {
 }
 skip() { echo "skip $1: $2"; }
 
-# Runs a command with its output in $out and its status in $status. Programs have a time limit, which
-# only ends what hangs: beside others, an emulated machine may need five times as long as alone.
+# Runs a command with its output in $out and its status in $status. Programs have a time limit,
+# which only ends what hangs: beside others, an emulated machine may need five times as long.
 # Functions have their own, and run in this shell because they may start processes or set variables.
 # eval runs in a subshell because it may change the shell's state.
 scratch=$(mktemp)

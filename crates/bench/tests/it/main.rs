@@ -2,5 +2,4 @@
 
 mod accuracy;
 mod fabric;
-mod fair;
 mod local;

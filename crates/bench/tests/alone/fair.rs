@@ -13,7 +13,7 @@
 )]
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use ebof_bench::{Job, Mix};
@@ -37,6 +37,9 @@ fn measure(rig: &Rig, first: u16) -> Vec<f64> {
         (1..=FUNCTIONS).map(|function| (function, reader(if function == 1 { first } else { 32 }))).collect();
     rig.load(&jobs).iter().map(|report| report.total.iops).collect()
 }
+
+/// One test at a time has the machine.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Attempts for a figure that a busy machine may spoil.
 const ATTEMPTS: usize = 8;
@@ -68,6 +71,7 @@ fn functions_share(mut rig: Rig, in_memory: bool) {
 
 #[test]
 fn functions_share_a_drive_over_tcp_and_in_memory() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for in_memory in [false, true] {
         functions_share(Rig::new(&Backing::Simulated, 2, true), in_memory);
     }
@@ -130,6 +134,7 @@ fn come_and_go(rig: &Rig) {
 
 #[test]
 fn no_command_is_forgotten_while_shares_limits_and_functions_change() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let (over, is_over) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         come_and_go(&Rig::new(&Backing::Simulated, 3, true));
