@@ -5,7 +5,7 @@
 #   EBOF   the program under test (default: target/debug/ebof of this repository)
 #   EBOF_SCENARIO_PROGRAMS  programs of services, unpacked by scripts/packages.sh
 #
-# A script has 120 seconds, or what its line "# time limit: N s" says. Each of its checks counts as
+# A script has 360 seconds, or what its line "# time limit: N s" says. Each of its checks counts as
 # a test, and so does its page: every line in its console blocks has to be a line that the script
 # printed, except for "..."; numbers of devices may differ, in output all numbers; the
 # directory of a machine is /srv/NAME on pages. Every line in its
@@ -75,7 +75,7 @@ page() {
 scenario() {
   local name=$1 log=$logs/$1.log status=0 limit line began=$EPOCHREALTIME seconds
   limit=$(sed -n 's/^# time limit: \([0-9]*\) s$/\1/p' "$scenarios/$name.sh")
-  timeout --kill-after=30 "${limit:-120}" bash "$scenarios/$name.sh" >"$log" 2>&1 </dev/null &
+  timeout --kill-after=30 "${limit:-360}" bash "$scenarios/$name.sh" >"$log" 2>&1 </dev/null &
   child=$!
   wait "$child" || status=$?
   child=''
@@ -89,7 +89,7 @@ scenario() {
     : # what is skipped did not print everything: its page is not compared
   elif ((status != 0)); then
     sed 's/^/  | /' "$log" | tail -n 60
-    ((status != 124 && status != 137)) || fail "$name: the time limit of ${limit:-120} s was exceeded"
+    ((status != 124 && status != 137)) || fail "$name: the time limit of ${limit:-360} s was exceeded"
     grep -q '^FAILED: ' "$log" || ((status == 124 || status == 137)) || fail "$name: exit status $status"
   else
     page "$name" "$log"
