@@ -9,6 +9,7 @@ pub(crate) mod query;
 mod remote;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ebof_attach::usage::LocalDevice;
@@ -97,6 +98,18 @@ pub(crate) struct UriArgs {
     /// Host identifier, a UUID
     #[arg(long, help_heading = URI_HEADING, value_name = "UUID", value_parser = parse::host_id)]
     hostid: Option<HostId>,
+    /// A file with the host's secret for authentication (DH-HMAC-CHAP)
+    #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::absolute)]
+    dhchap_secret_file: Option<PathBuf>,
+    /// A file with the subsystem's secret: the target has to prove that it has it, too
+    #[arg(
+        long,
+        help_heading = URI_HEADING,
+        value_name = "FILE",
+        value_parser = parse::absolute,
+        requires = "dhchap_secret_file"
+    )]
+    dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Local address to connect from
     #[arg(long, help_heading = URI_HEADING, value_name = "ADDRESS")]
     host_traddr: Option<String>,
@@ -124,6 +137,8 @@ impl UriArgs {
         Overrides {
             hostnqn: self.hostnqn.clone(),
             hostid: self.hostid,
+            dhchap_secret_file: self.dhchap_secret_file.clone(),
+            dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file.clone(),
             host_traddr: self.host_traddr.clone(),
             host_iface: self.host_iface.clone(),
             hdr_digest: self.hdr_digest,

@@ -13,7 +13,7 @@ use crate::identify::Look;
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::{Effect, Phase};
 use crate::task::Task;
-use crate::{drive, feature, identify, lba_status, log, memory};
+use crate::{authentication, drive, feature, identify, lba_status, log, memory};
 
 /// Takes a command.
 pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
@@ -109,6 +109,9 @@ fn fabrics_command(controller: &mut Controller, sqe: &Sqe, fctype: u8) -> Outcom
     match fctype {
         fabrics::PROPERTY_GET => controller.registers.read(property, &controller.association).map(Decision::Done),
         fabrics::PROPERTY_SET => property_set(controller, property),
+        _ if authentication::is_one(sqe.opcode, fctype) && controller.association.proves => {
+            authentication::submit(sqe, controller.association.admin_sgl())
+        }
         // The queue exists already.
         fabrics::CONNECT => Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR)),
         // Only I/O queues can be disconnected.

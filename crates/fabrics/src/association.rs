@@ -33,6 +33,8 @@ pub struct Association {
     pub nameless: bool,
     /// Whether it is a discovery controller.
     pub discovery: bool,
+    /// Whether the host has to prove who it is, on each of its queues.
+    pub proves: bool,
     /// The port at the time of the Connect.
     pub port: Port,
     /// The limits that were announced.
@@ -75,6 +77,7 @@ pub(crate) struct Identity {
     pub(crate) host_id: HostId,
     pub(crate) nameless: bool,
     pub(crate) discovery: bool,
+    pub(crate) proves: bool,
 }
 
 fn halves(host_id: HostId) -> [u64; 2] {
@@ -88,7 +91,7 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery } = identity;
+        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves } = identity;
         let association = Self {
             cntlid,
             subsystem,
@@ -98,6 +101,7 @@ impl Association {
             host_id: halves(host_id).map(AtomicU64::new),
             nameless,
             discovery,
+            proves,
             port,
             limits,
             ready: AtomicBool::new(false),

@@ -9,8 +9,8 @@ use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status, Uuid};
 use zerocopy::FromBytes;
 
 use crate::executing::Executing;
+use crate::handle::Handle;
 use crate::model::PortId;
-use crate::notice::Handle;
 use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
 use crate::task::Task;
 
@@ -104,6 +104,9 @@ pub enum RefusalReason {
     /// The host is not on the subsystem's list.
     #[error("the host is not allowed to use this subsystem")]
     HostNotAllowed,
+    /// The subsystem wants a proof of who the host is, and has no secret of it.
+    #[error("the subsystem only admits hosts that prove who they are, and has no secret of this one")]
+    NoSecret,
     /// Another host NQN uses the same host identifier.
     #[error("another host NQN is connected with the same host identifier")]
     HostIdInUse,
@@ -240,7 +243,7 @@ impl RefusalReason {
             Self::SubsystemReturning | Self::SubsystemDisabled | Self::FunctionOffline | Self::PortRemoved => {
                 invalid(true, ConnectData::SUBNQN_OFFSET)
             }
-            Self::HostNotAllowed => Fault::new(Status::CONNECT_INVALID_HOST),
+            Self::HostNotAllowed | Self::NoSecret => Fault::new(Status::CONNECT_INVALID_HOST),
             Self::StaticController => never(invalid(true, ConnectData::CNTLID_OFFSET)),
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
             Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),

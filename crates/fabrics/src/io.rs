@@ -17,7 +17,7 @@ use crate::extent::{extent, namespace, place, writable};
 use crate::model::{Namespace, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{ByteRange, FUSED_BLOCKS_MAX, FusedHalf, IoTask, Task, Transfer, TransferKind};
-use crate::{copy, protection, reservation};
+use crate::{authentication, copy, protection, reservation};
 
 /// Takes a command.
 #[inline]
@@ -37,7 +37,7 @@ fn submit_other(association: &Association, subsystem: &Subsystem, sqe: &Sqe) -> 
         if association.is_memory_based() {
             return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
         }
-        return fabrics_command(sqe, fctype);
+        return fabrics_command(association, sqe, fctype);
     }
     ready(association)?;
     if !is_offered(subsystem, sqe.opcode) {
@@ -114,8 +114,11 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     Err(Fault::new(Status::INTERNAL_ERROR))
 }
 
-fn fabrics_command(sqe: &Sqe, fctype: u8) -> Outcome {
+fn fabrics_command(association: &Association, sqe: &Sqe, fctype: u8) -> Outcome {
     match fctype {
+        _ if authentication::is_one(sqe.opcode, fctype) && association.proves => {
+            authentication::submit(sqe, association.io_sgl())
+        }
         // RECFMT of Disconnect.
         fabrics::DISCONNECT if sqe.cdw10.get() & 0xffff != 0 => {
             Err(Fault::at(Status::CONNECT_INCOMPATIBLE_FORMAT, byte::CDW10))

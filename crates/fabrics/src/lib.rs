@@ -15,6 +15,7 @@ extern crate alloc;
 
 mod admin;
 pub mod association;
+mod authentication;
 pub mod connect;
 mod controller;
 mod copy;
@@ -26,6 +27,7 @@ mod executing;
 mod extent;
 mod feature;
 mod function;
+mod handle;
 mod identify;
 mod io;
 mod lba_status;
@@ -40,6 +42,7 @@ mod provision;
 pub mod queue;
 pub mod registry;
 mod reservation;
+mod secrets;
 pub mod step;
 mod task;
 
@@ -49,18 +52,20 @@ pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 pub use executing::Executing;
 pub use function::{Function, function_nqn};
+pub use handle::Handle;
 pub use model::{
     DataId, DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId,
     Provision, Subsystem, TableError, Usage,
 };
-pub use notice::{CloseReason, Handle, Notice, Notices};
+pub use notice::{CloseReason, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
 pub use registry::{Announced, ControllerInfo, Drain, ObjectRecord, Objects, ProtectionChange, QueueInfo, Registry};
+pub use secrets::HostSecrets;
 pub use step::Step;
 pub use task::{
-    ByteRange, Copy, CopyChecks, CopyPlan, CopyRange, DriveTask, Extent, FusedHalf, IoTask, LbaStatusQuery,
-    ProtectionChecks, Quiesce, QuiesceStep, RingTask, Task, Transfer, TransferKind,
+    Authenticate, ByteRange, Copy, CopyChecks, CopyPlan, CopyRange, DriveTask, Extent, FusedHalf, IoTask,
+    LbaStatusQuery, ProtectionChecks, Quiesce, QuiesceStep, RingTask, Task, Transfer, TransferKind,
 };
 
 #[cfg(doctest)]

@@ -2,12 +2,13 @@
 //! new model (`Registry::replace_model`). It owns no state of a connection and does not know what a
 //! device is.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use ebof_authentication::controller::Policy;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::identify::ProtectionType;
@@ -15,6 +16,7 @@ use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
 use crate::function::Function;
+use crate::secrets::HostSecrets;
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +49,11 @@ pub struct Model {
     /// Subsystems that are disabled: a host that asks for them may try again, and is told apart in
     /// what is noted of refused hosts.
     pub disabled: Vec<Nqn>,
+    /// Hosts that have secrets: each proves who it is wherever it goes, but at the discovery
+    /// subsystem.
+    pub secrets: BTreeMap<Nqn, Arc<HostSecrets>>,
+    /// Which hashes and groups are acceptable in such a proof.
+    pub authentication: Policy,
 }
 
 /// Identity of the discovery subsystem.
@@ -78,6 +85,8 @@ pub struct Subsystem {
     pub allow_any_host: bool,
     /// Hosts that may connect.
     pub allowed_hosts: Vec<Nqn>,
+    /// Whether hosts without a secret are refused.
+    pub authenticated_only: bool,
     /// Ports on which it is reached.
     pub ports: Vec<PortId>,
     /// Lowest controller ID to give out, at least 1 by custom.
@@ -318,6 +327,8 @@ impl Model {
             ports: Vec::new(),
             returning: Vec::new(),
             disabled: Vec::new(),
+            secrets: BTreeMap::new(),
+            authentication: Policy::default(),
         }
     }
 
@@ -351,6 +362,7 @@ impl Subsystem {
             firmware: String::from(env!("CARGO_PKG_VERSION")),
             allow_any_host: false,
             allowed_hosts: Vec::new(),
+            authenticated_only: false,
             ports: Vec::new(),
             cntlid_min: ControllerId(1),
             cntlid_max: ControllerId::MAX,

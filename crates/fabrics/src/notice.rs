@@ -1,17 +1,18 @@
-//! Notices from the registry to queues, and the handles of the connections that they go to.
+//! Notices from the registry to queues.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
+use ebof_authentication::Explanation;
 use ebof_nvme::Nsid;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 
+use crate::connect::RefusalReason;
+use crate::handle::Handle;
 use crate::model::Subsystem;
-
-/// The target's name for a connection; never used twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle(pub u64);
+use crate::secrets::HostSecrets;
 
 /// A notice to a queue, for `Queue::notify` on the thread that owns it.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub enum Notice {
     Event(AsyncEvent),
     /// Another host changed what this one had registered or held.
     Reservation(Nsid, ReservationEvent),
+    /// The host has other secrets.
+    Secrets(Arc<HostSecrets>),
     /// A Connect that was held ([`Task::DeferConnect`](crate::Task::DeferConnect)) is to be tried
     /// again.
     Connect,
@@ -58,4 +61,28 @@ pub enum CloseReason {
     /// The host may no longer use the subsystem.
     #[error("the host is no longer allowed")]
     HostNotAllowed,
+    /// The host has to prove who it is from now on.
+    #[error("the host has to prove who it is from now on")]
+    ProofDemanded,
+    /// The host did not prove who it is.
+    #[error("the host did not prove who it is: {0}")]
+    NotAuthenticated(Explanation),
+    /// The host does not accept this controller, or gave up.
+    #[error("the host ended its authentication: {}", OfHost(*.0))]
+    HostGaveUp(Option<Explanation>),
+    /// The host proved who it is, and what it wants is taken by now.
+    #[error("the host proved who it is too late: {0}")]
+    NotAdmitted(RefusalReason),
+}
+
+/// What a host says of the end of its authentication.
+struct OfHost(Option<Explanation>);
+
+impl fmt::Display for OfHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(explanation) => write!(f, "{explanation}"),
+            None => f.write_str("with an explanation that is unknown here"),
+        }
+    }
 }

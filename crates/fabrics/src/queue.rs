@@ -9,14 +9,15 @@
 mod answer;
 mod fused;
 pub(crate) mod gate;
+mod live;
+mod proof;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use ebof_drive::error_log::Error;
 use ebof_nvme::command::Fuse;
-use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics, nvm};
+use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics};
 use ebof_nvme::property::{Csts, offset};
 use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 
@@ -26,36 +27,30 @@ use crate::connect::{SubmissionQueue, Tolerated};
 use crate::controller::Controller;
 use crate::executing::{Executing, Outstanding};
 use crate::model::Subsystem;
-use crate::notice::{Handle, Notice};
+use crate::notice::Notice;
 use crate::outcome::{Decision, Fault, Outcome};
 use crate::step::Step;
-use crate::task::{IoTask, Task};
+use crate::task::{Authenticate, IoTask, Task};
 use crate::{admin, connect, io, memory};
 use fused::First;
+use live::FailedCommand;
+pub(crate) use live::Live;
+
+/// Commands of a host that has still to prove who it is: it sends one after the other.
+const GATED_COMMANDS_MAX: usize = 4;
 
 /// The queue of one connection, owned by the thread that serves it.
 #[derive(Debug)]
 pub struct Queue {
     outstanding: Outstanding,
+    /// Commands that may be outstanding once the gate is open.
+    entries: usize,
     /// Commands that are under way at a time, where more wait in the host's memory.
     fetched_max: usize,
     closing: bool,
     /// A fused command whose other half must come next.
     fused: Option<First>,
     live: Option<Live>,
-}
-
-/// A queue after Connect.
-#[derive(Debug)]
-pub(crate) struct Live {
-    pub(crate) id: QueueId,
-    pub(crate) handle: Handle,
-    pub(crate) association: Arc<Association>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) last_command_ms: u64,
-    pub(crate) tolerated: Option<Tolerated>,
-    pub(crate) submission_queue: SubmissionQueue,
-    pub(crate) role: Role,
 }
 
 #[derive(Debug)]
@@ -94,10 +89,10 @@ fn quiesced(controller: &mut Controller, executing: &Executing) {
 impl Role {
     /// Takes a command of an Admin Queue, or at a gate that is shut.
     #[inline(never)]
-    fn submit(&mut self, sqe: &Sqe) -> Outcome {
+    fn submit(&mut self, association: &Association, sqe: &Sqe) -> Outcome {
         match self {
             Self::Admin(controller) => admin::submit(controller, sqe),
-            Self::Gated(behind) => gate::submit(behind, sqe),
+            Self::Gated(behind) => gate::submit(behind, association, sqe),
             Self::Io(_) => Err(Fault::new(Status::INTERNAL_ERROR)),
         }
     }
@@ -108,7 +103,14 @@ impl Queue {
     /// Sequence Error.
     #[must_use]
     pub fn new() -> Self {
-        Self { outstanding: Outstanding::new(1), fetched_max: usize::MAX, closing: false, fused: None, live: None }
+        Self {
+            outstanding: Outstanding::new(1),
+            entries: 1,
+            fetched_max: usize::MAX,
+            closing: false,
+            fused: None,
+            live: None,
+        }
     }
 
     /// Takes a command. Never fails: what cannot be executed is completed with the status that says
@@ -129,7 +131,9 @@ impl Queue {
         self.touch(now_ms);
         let sqe = admin::register_write(offset::CC, value);
         if !self.outstanding.add_beyond(REGISTER_WRITE) {
-            return Step::Complete(self.respond_failed(&Subject::of_command(&sqe), Fault::new(Status::CID_CONFLICT)));
+            return Step::Complete(
+                self.respond_failed(&FailedCommand::of_command(&sqe), Fault::new(Status::CID_CONFLICT)),
+            );
         }
         self.begin(&sqe, |live| match live {
             Some(Live { role: Role::Admin(controller), .. }) => admin::set_property(controller, &sqe),
@@ -187,7 +191,7 @@ impl Queue {
         self.accept(sqe, |live| match live {
             // By itself, so that a command for data is found by one comparison.
             Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit(association, subsystem, sqe),
-            Some(live) => live.role.submit(sqe),
+            Some(Live { role, association, .. }) => role.submit(association, sqe),
             None => connect::submit(sqe),
         })
     }
@@ -203,7 +207,7 @@ impl Queue {
     fn begin(&mut self, sqe: &Sqe, decide: impl FnOnce(Option<&mut Live>) -> Outcome) -> Step {
         if self.closing {
             let fault = Fault::transient(Status::ABORTED_SQ_DELETION);
-            return Step::Complete(self.retire_failed(&Subject::of_command(sqe), fault));
+            return Step::Complete(self.retire_failed(&FailedCommand::of_command(sqe), fault));
         }
         match decide(self.live.as_mut()) {
             Ok(Decision::Go(Task::Io(IoTask::Transfer(transfer)), length)) => {
@@ -233,7 +237,7 @@ impl Queue {
             })));
         }
         let status = if is_full { Status::COMMAND_SEQUENCE_ERROR } else { Status::CID_CONFLICT };
-        Step::Complete(self.respond_failed(&Subject::of_command(sqe), Fault::new(status)))
+        Step::Complete(self.respond_failed(&FailedCommand::of_command(sqe), Fault::new(status)))
     }
 
     /// Ends the Asynchronous Event Request `cid` without a completion; whether it was one that
@@ -254,8 +258,13 @@ impl Queue {
     /// Goes on with a command whose parameter data ([`Task::Receive`]) has come.
     pub fn resume(&mut self, executing: Executing, data: &[u8], now_ms: u64) -> Step {
         self.touch(now_ms);
+        if executing.opcode() == FABRICS {
+            // Connect has another task.
+            let message = Authenticate::Message(data.to_vec());
+            return self.conclude(executing, Ok(Decision::Go(Task::Authenticate(Box::new(message)), 0)));
+        }
         let outcome = match &mut self.live {
-            // Nothing that passes the gate has parameter data.
+            // Nothing else that passes the gate has parameter data.
             None | Some(Live { role: Role::Gated(_), .. }) => Err(Fault::new(Status::INTERNAL_ERROR)),
             Some(Live { role: Role::Io(subsystem), association, .. }) => {
                 io::resume(association, subsystem, &executing, data)
@@ -296,7 +305,8 @@ impl Queue {
         }
         self.not_created(&executing);
         self.first_failed(executing.cid());
-        let subject = Subject { lba: lba.unwrap_or(executing.starting_lba()), ..Subject::of_ticket(&executing) };
+        let subject =
+            FailedCommand { lba: lba.unwrap_or(executing.starting_lba()), ..FailedCommand::of_ticket(&executing) };
         self.retire_failed(&subject, Fault::transient(status).with_result(result))
     }
 
@@ -326,12 +336,12 @@ impl Queue {
             (Notice::Close(_), _) => self.closing = true,
             (Notice::Subsystem(next), Some(Role::Io(subsystem))) => *subsystem = next,
             (Notice::Subsystem(next), Some(Role::Admin(controller))) => controller.replace_subsystem(next),
-            (Notice::Subsystem(next), Some(Role::Gated(behind))) => gate::show(behind, next),
             (Notice::Event(event), Some(Role::Admin(controller))) => {
                 controller.events.raise(event, controller.features.events);
             }
             (Notice::Reservation(nsid, event), Some(Role::Admin(controller))) => controller.on_reservation(nsid, event),
             (Notice::Discovery, Some(Role::Admin(controller))) => controller.discovery_changed(),
+            (Notice::Secrets(secrets), _) => self.replace_secrets(&secrets),
             _ => {}
         }
         self.poll_event()
@@ -347,7 +357,7 @@ impl Queue {
         Some(match status.ok() {
             Ok(()) => self.retire(cid, opcode, 0, dw0.into()),
             Err(status) => {
-                let subject = Subject { cid, opcode, nsid: Nsid::NONE, lba: 0 };
+                let subject = FailedCommand { cid, opcode, nsid: Nsid::NONE, lba: 0 };
                 self.retire_failed(&subject, Fault::transient(status))
             }
         })
@@ -484,16 +494,21 @@ impl Queue {
         } else {
             0
         };
-        self.outstanding.set_max(entries + held);
+        self.entries = entries + held;
+        let is_gated = live.authenticator.is_some();
+        self.outstanding.set_max(if is_gated { self.entries.min(GATED_COMMANDS_MAX) } else { self.entries });
         self.live = Some(live);
     }
 
-    /// The gate opens: the queue executes commands from now on, and an Admin Queue's controller is
-    /// shown its subsystem as `shown`.
+    /// The gate opens: the queue executes commands from now on, and its host is shown its subsystem
+    /// as `shown`.
     pub(crate) fn open(&mut self, shown: Option<Arc<Subsystem>>) {
+        self.outstanding.set_max(self.entries);
         self.live = self.live.take().map(gate::opened);
-        if let (Some(shown), Some(controller)) = (shown, self.controller_mut()) {
-            controller.begin_with(shown);
+        match (shown, self.live.as_mut().map(|live| &mut live.role)) {
+            (Some(shown), Some(Role::Admin(controller))) => controller.begin_with(shown),
+            (Some(shown), Some(Role::Io(subsystem))) => *subsystem = shown,
+            _ => {}
         }
     }
 
@@ -535,7 +550,7 @@ impl Queue {
                 Step::Disconnect(self.succeed(&executing, 0))
             }
             Ok(Decision::Held) => Step::Held,
-            Err(fault) => Step::Complete(self.retire_failed(&Subject::of_ticket(&executing), fault)),
+            Err(fault) => Step::Complete(self.retire_failed(&FailedCommand::of_ticket(&executing), fault)),
         }
     }
 
@@ -565,13 +580,13 @@ impl Queue {
 
     /// The command is no longer outstanding: it has failed.
     #[cold]
-    fn retire_failed(&mut self, subject: &Subject, fault: Fault) -> Cqe {
+    fn retire_failed(&mut self, subject: &FailedCommand, fault: Fault) -> Cqe {
         self.outstanding.remove(subject.cid);
         self.respond_failed(subject, fault)
     }
 
     #[cold]
-    fn respond_failed(&self, subject: &Subject, fault: Fault) -> Cqe {
+    fn respond_failed(&self, subject: &FailedCommand, fault: Fault) -> Cqe {
         let status = self.live.as_ref().map_or(fault.status, |live| live.record(subject, fault));
         Cqe::new(subject.cid, status).with_result(fault.detail.result())
     }
@@ -580,56 +595,6 @@ impl Queue {
 impl Default for Queue {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Live {
-    #[inline]
-    fn count(&self, opcode: u8, length: u32) {
-        match (&self.role, opcode) {
-            (Role::Io(_), nvm::READ | nvm::COMPARE | nvm::VERIFY) => self.counters.count_read(length),
-            (Role::Io(_), nvm::WRITE) => self.counters.count_write(length),
-            (Role::Io(_), nvm::WRITE_ZEROES) => self.counters.count_write(0),
-            // Base, SMART Host Read Command, SMART Data Units Read Command: it reads user data; and
-            // it writes them.
-            (Role::Io(_), nvm::COPY) => {
-                self.counters.count_read(length);
-                self.counters.count_write(length);
-            }
-            _ => self.counters.count_other(),
-        }
-    }
-
-    /// Enters a failed command into counters and error log; its status, with M set if the log has
-    /// it.
-    fn record(&self, subject: &Subject, fault: Fault) -> Status {
-        let mut status = fault.status;
-        if status.is(Status::NAMESPACE_NOT_READY) && !status.is_dnr() {
-            self.association.has_refused.store(true, Ordering::Relaxed);
-            // Deviation: Linux repeats a command five times, and at once unless it is told to wait.
-            if self.association.retry_delays.load(Ordering::Relaxed) {
-                status = status.retry_after(1);
-            }
-        }
-        // Neither is anything wrong with the command or the drive.
-        if [Status::COMPARE_FAILURE, Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION].iter().any(|&s| status.is(s))
-        {
-            self.counters.count_error(false);
-            return status;
-        }
-        self.counters.count_error(status.code_type() == 2);
-        let io = matches!(self.role, Role::Io(_));
-        let entry = Error {
-            queue: self.id,
-            cid: subject.cid,
-            status: status.more(),
-            location: fault.location,
-            nsid: if subject.opcode == FABRICS { Nsid::NONE } else { subject.nsid },
-            lba: if io { subject.lba } else { 0 },
-            opcode: subject.opcode,
-            information: fault.detail.information(),
-        };
-        if self.association.errors.record(&entry) { status.more() } else { status }
     }
 }
 
@@ -643,27 +608,4 @@ pub struct Failure {
     /// The first block that something is wrong with, for the error log; the first of the command's
     /// where it is not known.
     pub lba: Option<u64>,
-}
-
-/// What the error log wants to know about a command.
-#[derive(Clone, Copy, Debug)]
-struct Subject {
-    cid: Cid,
-    opcode: u8,
-    nsid: Nsid,
-    lba: u64,
-}
-
-impl Subject {
-    fn of_command(sqe: &Sqe) -> Self {
-        let lba = u64::from(sqe.cdw10.get()) | u64::from(sqe.cdw11.get()) << 32;
-        Self { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba }
-    }
-
-    fn of_ticket(executing: &Executing) -> Self {
-        let cid = executing.cid();
-        let opcode = executing.opcode();
-        let nsid = executing.nsid();
-        Self { cid, opcode, nsid, lba: executing.starting_lba() }
-    }
 }

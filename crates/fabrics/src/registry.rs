@@ -8,14 +8,14 @@ mod controllers;
 mod drain;
 mod execute;
 mod holders;
+mod info;
 mod objects;
+mod proof;
 mod replaced;
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 
 use ebof_drive::FunctionId;
 use ebof_drive::error_log::Error;
@@ -23,31 +23,35 @@ use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::KeepAliveTimer;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::property::Cap;
-use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId, Status};
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use crate::association::{Association, Counts};
+use crate::association::Counts;
+use crate::authentication;
 use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal};
 use crate::controller::Kind;
 use crate::discovery::{self, Entries as _};
 use crate::error_log::ErrorLog;
 use crate::executing::Executing;
 use crate::function::Function;
+use crate::handle::Handle;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::memory;
 use crate::model::{Limits, Model, PortId, Subsystem};
-use crate::notice::{CloseReason, Handle, Notice, Notices};
+use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Fault;
 use crate::queue::Queue;
 use crate::step::Step;
 use admission::Admission;
 pub use announced::Announced;
-use controllers::{ControllerEntry, ControllerKey, Controllers, no_longer_served};
+use controllers::{ControllerEntry, ControllerKey, Controllers, RemovedQueue, no_longer_served};
 pub use controllers::{DRAINING_MAX, SILENT_MS};
 use drain::Drains;
 pub use drain::{CONNECT_HOLD_MS, Drain, SLOW_DRAIN_MS};
 use execute::SharedCommand;
 use holders::{Holder, Holders};
+pub use info::{ControllerInfo, QueueInfo};
 pub use objects::{ObjectRecord, Objects};
+use proof::Proving;
 use replaced::Replaced;
 
 /// A change by a host of a namespace's write protection (feature 84h), to be stored with the
@@ -60,46 +64,6 @@ pub struct ProtectionChange {
     pub nsid: Nsid,
     /// Whether it is now write protected.
     pub protected: bool,
-}
-
-/// A controller, for status and metrics.
-#[derive(Clone, Debug)]
-pub struct ControllerInfo {
-    /// Host, subsystem and port; also whether the controller is ready.
-    pub association: Arc<Association>,
-    /// The subsystem.
-    pub subsystem: Nqn,
-    /// The controller.
-    pub cntlid: ControllerId,
-    /// The host.
-    pub host: Nqn,
-    /// The host's identifier.
-    pub host_id: HostId,
-    /// The port.
-    pub port: PortId,
-    /// The host's address.
-    pub peer: String,
-    /// Whether it is a discovery controller.
-    pub discovery: bool,
-    /// When the Admin Queue was connected, on the clock of `now_ms`.
-    pub connected_ms: u64,
-    /// Keep alive time-out, 0 for none.
-    pub keep_alive_ms: u32,
-    /// Its queues, the Admin Queue first.
-    pub queues: Vec<QueueInfo>,
-}
-
-/// A queue, for status and metrics.
-#[derive(Clone, Debug)]
-pub struct QueueInfo {
-    /// The queue.
-    pub id: QueueId,
-    /// Its connection.
-    pub handle: Handle,
-    /// Its entries.
-    pub entries: u32,
-    /// Its counters.
-    pub counts: Counts,
 }
 
 /// The state that queues share. It has no lock of its own: the target puts it behind one.
@@ -175,8 +139,8 @@ impl Registry {
         now_ms: u64,
     ) -> (Step, Option<Refusal>) {
         let (step, refusal) = self.admit(queue, executing, data, arrival, now_ms);
-        // No subsystem demands a proof: every gate opens at once.
-        if queue.is_connected() {
+        // Where no proof is demanded, the gate opens at once.
+        if queue.live().is_some_and(|live| live.authenticator.is_none()) {
             self.open(queue, now_ms);
         }
         (step, refusal)
@@ -231,8 +195,15 @@ impl Registry {
     /// others.
     fn open(&mut self, queue: &mut Queue, now_ms: u64) {
         let key = queue.live().and_then(|live| self.controllers.of_handle(live.handle));
-        let shown = key.filter(|_| queue.is_admin()).and_then(|key| self.come(key, now_ms));
+        let shown = key.and_then(|key| if queue.is_admin() { self.come(key, now_ms) } else { self.shown_to(key) });
         queue.open(shown);
+    }
+
+    /// The subsystem as the I/O queues of a controller are shown it.
+    fn shown_to(&self, key: ControllerKey) -> Option<Arc<Subsystem>> {
+        let entry = self.controllers.entries.get(&key)?;
+        let subsystem = self.effective.get(&entry.association.subsystem)?;
+        Some(entry.views(subsystem).1)
     }
 
     /// The host of a controller is there from now on. Returns its subsystem as the controller is
@@ -257,6 +228,11 @@ impl Registry {
     /// Executes a [`Task::Shared`](crate::Task::Shared) command of `queue`. The caller delivers the
     /// notices before it sends the completion, even if the step is a refusal.
     pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
+        if authentication::is_one(executing.opcode(), executing.fctype()) {
+            let mut notices = Notices::new();
+            let outcome = Proving { registry: self, now_ms, notices: &mut notices }.decide(queue, &executing);
+            return (queue.conclude(executing, outcome), notices);
+        }
         let mut notices = Notices::new();
         let key = queue.live().and_then(|live| self.controllers.of_handle(live.handle));
         if let (Some(_), Some(subsystem)) = (key, queue.io_subsystem().cloned()) {
@@ -315,6 +291,14 @@ impl Registry {
                 }
                 entry.notify(now, &mut notices);
             }
+            let association = &entry.association;
+            let secrets = |model: &Model| model.secrets.get(&association.host).filter(|_| association.proves).cloned();
+            if let Some(now) = secrets(&self.model)
+                && secrets(&last).as_ref() != Some(&now)
+            {
+                let all = entry.queues.iter().chain(&entry.proving);
+                notices.extend(all.map(|queue| (queue.handle, Notice::Secrets(Arc::clone(&now)))));
+            }
             entry.note_holder(&mut self.holders, &self.objects);
         }
         notices
@@ -358,6 +342,7 @@ impl Registry {
         self.drains.forget(handle);
         let entry = self.controllers.of_handle(handle).and_then(|key| self.controllers.entries.get_mut(&key));
         let Some(entry) = entry else { return notices };
+        // One that has proven nothing leaves nothing behind.
         let Some(queue) = entry.queues.iter_mut().find(|queue| queue.handle == handle) else { return notices };
         queue.detached = true;
         let is_admin = queue.id.is_admin();
@@ -379,8 +364,9 @@ impl Registry {
     /// the controller down through the Admin Queue, which therefore has to outlive them.
     pub fn closed(&mut self, handle: Handle) -> Notices {
         let mut notices = self.ending(handle);
-        let Some((queue, association)) = self.controllers.remove_queue(handle) else { return notices };
-        if !association.discovery && self.effective.contains_key(&association.subsystem) {
+        let Some(removed) = self.controllers.remove_queue(handle) else { return notices };
+        let RemovedQueue { queue, association, was_open } = removed;
+        if was_open && !association.discovery && self.effective.contains_key(&association.subsystem) {
             let sum = self.retired.entry(association.subsystem.clone()).or_default();
             *sum = sum.plus(queue.counters.read());
         }
@@ -464,32 +450,10 @@ impl Registry {
         announced::announced(subsystem, &self.model, &self.limits_of(&Kind::Io(Arc::clone(subsystem))))
     }
 
-    /// The controllers, including those whose association is ending.
+    /// The controllers, including those whose association is ending; not those whose hosts have
+    /// still to prove who they are.
     pub fn controllers(&self) -> impl Iterator<Item = ControllerInfo> + '_ {
-        self.controllers.entries.values().map(|entry| {
-            let association = &entry.association;
-            let queues = entry.queues.iter();
-            ControllerInfo {
-                association: Arc::clone(association),
-                subsystem: association.subsystem.clone(),
-                cntlid: association.cntlid,
-                host: association.host.clone(),
-                host_id: association.host_id(),
-                port: association.port.id,
-                peer: entry.peer.clone(),
-                discovery: association.discovery,
-                connected_ms: entry.connected_ms,
-                keep_alive_ms: association.keep_alive_ms.load(Ordering::Relaxed),
-                queues: queues
-                    .map(|queue| QueueInfo {
-                        id: queue.id,
-                        handle: queue.handle,
-                        entries: queue.entries.into(),
-                        counts: queue.counters.read(),
-                    })
-                    .collect(),
-            }
-        })
+        self.controllers.entries.values().filter(|entry| entry.is_open).map(ControllerInfo::of)
     }
 
     /// The errors of a drive's controllers after number `after`, with their numbers, for a log that
@@ -528,8 +492,9 @@ impl Registry {
     /// that have ended.
     #[must_use]
     pub fn subsystem_counts(&self, nqn: &Nqn) -> Counts {
-        let of_subsystem =
-            |entry: &&ControllerEntry| entry.association.subsystem == *nqn && !entry.association.discovery;
+        let of_subsystem = |entry: &&ControllerEntry| {
+            entry.is_open && entry.association.subsystem == *nqn && !entry.association.discovery
+        };
         let live = self.controllers.entries.values().filter(of_subsystem).flat_map(|entry| &entry.queues);
         let retired = self.retired.get(nqn).copied().unwrap_or_default();
         live.map(|queue| queue.counters.read()).fold(retired, Counts::plus)

@@ -15,10 +15,11 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use ebof_authentication::Work;
 use ebof_nvme::{Cid, Nsid, QueueId};
 
+use crate::handle::Handle;
 use crate::model::DeviceId;
-use crate::notice::Handle;
 
 pub use copy::{Copy, CopyChecks, CopyPlan, CopyRange};
 pub use drive::DriveTask;
@@ -57,8 +58,19 @@ pub enum Task {
     Abort(Handle, Cid),
     /// Close and flush what is named, then complete with success: CC.EN was cleared or CC.SHN set.
     Reset(Box<Quiesce>),
+    /// What an Authentication Send asks for.
+    Authenticate(Box<Authenticate>),
     /// Have the link change the queues in the host's memory. Where it cannot, the status says why.
     Rings(RingTask),
+}
+
+/// What is to be done for an Authentication Send.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Authenticate {
+    /// Call `Queue::authenticate` with this message and fresh random bytes.
+    Message(Vec<u8>),
+    /// Compute this where nobody waits, then call `Queue::computed`. `None` while that is so.
+    Compute(Option<Work>),
 }
 
 /// What a device does for a command.
@@ -97,6 +109,7 @@ impl Task {
             | Self::LbaStatus(_)
             | Self::Abort(..)
             | Self::Reset(_)
+            | Self::Authenticate(_)
             | Self::Rings(_) => false,
         }
     }

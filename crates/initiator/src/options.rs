@@ -3,6 +3,7 @@
 //! host's identity ([`crate::host`]).
 
 pub mod host;
+pub(crate) mod keys;
 pub mod overrides;
 pub(crate) mod transport;
 
@@ -15,6 +16,7 @@ use ebof_nvme::uri::Uri;
 use ebof_nvme::{HostId, Nqn};
 
 use crate::error::connect_error::{Step, Tried};
+use keys::KeySource;
 use transport::Transport;
 
 /// How to connect to a subsystem. Make one with [`Options::new`] or [`Options::from_uri`], then set
@@ -38,6 +40,11 @@ pub struct Options {
     pub host_nqn: Nqn,
     /// Host Identifier (`--hostid`).
     pub host_id: HostId,
+    /// This host's secret for DH-HMAC-CHAP (`--dhchap-secret-file`), for controllers that ask for
+    /// authentication.
+    pub dhchap_key: Option<KeySource>,
+    /// The subsystem's (`--dhchap-ctrl-secret-file`): with it, the controller has to prove itself.
+    pub dhchap_ctrl_key: Option<KeySource>,
     /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write
     /// queues. The target may grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds
     /// makes an admin-only connection.
@@ -151,6 +158,8 @@ impl Options {
             nqn,
             host_nqn: identity.nqn,
             host_id: identity.id,
+            dhchap_key: None,
+            dhchap_ctrl_key: None,
             // A discovery controller has no I/O queues.
             nr_io_queues: if discovery { 0 } else { u16::try_from(cores).unwrap_or(u16::MAX) },
             nr_write_queues: 0,

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 mod derived;
 mod drive;
+mod host;
 pub mod limits;
 mod namespace;
 mod numbers;
@@ -24,10 +25,11 @@ pub(crate) use derived::digest;
 pub use derived::{default_serial, default_uuid};
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
+pub use host::{Host, KeyPlace};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port};
-pub use subsystem::{Host, IdentityRule, Subsystem};
+pub use subsystem::{IdentityRule, Security, Subsystem};
 pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 
 /// The configuration of a target. [`load`](crate::load()) reads its serialized form to the same
@@ -54,6 +56,7 @@ impl Config {
         let namespaces = self.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
         namespaces.for_each(|namespace| namespace.drive.rebase(base));
         self.drives.iter_mut().for_each(|drive| drive.rebase(base));
+        self.hosts.iter_mut().for_each(|host| host.rebase(base));
         for port in &mut self.ports {
             let is_anonymous = port.name == port.listen.to_string();
             port.listen.rebase(base);

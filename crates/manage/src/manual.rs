@@ -7,7 +7,7 @@ use ebof_nvme::Nqn;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::config::{ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
+use crate::config::{Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
 use crate::drive::{Drive, FileDrive};
 use crate::keys::{Absent, Form, Key};
 use crate::listen::Listen;
@@ -32,6 +32,7 @@ pub fn key_tables() -> Vec<KeyTable> {
     vec![
         table("## `[target]`", TargetOptions::KEYS, &TargetOptions::default()),
         table("## `[[ports]]`", Port::KEYS, &Port::new(1, Listen::loopback())),
+        table("## `[[hosts]]`", Host::KEYS, &Host::new(nqn.clone())),
         table("## `[[subsystems]]`", Subsystem::KEYS, &Subsystem::new(nqn)),
         table("## `[[subsystems.namespaces]]`", Namespace::KEYS, &namespace),
         table("and letters, unless `size=` is given. A file as a table:", FileDrive::KEYS, &file),

@@ -95,7 +95,7 @@ impl Import {
             self.authenticated.insert(text.to_owned());
             return None;
         }
-        Some(crate::config::Host { nqn })
+        Some(crate::config::Host::new(nqn))
     }
 }
 

@@ -4,8 +4,10 @@
 //! address, an NQN or a file that moves is free when it is used again. Objects are added before
 //! those that refer to them, and removed after them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use ebof_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -64,6 +66,13 @@ pub enum Change {
     AddHost {
         /// The host.
         host: Host,
+    },
+    /// A host stays and gets other keys, or others become known.
+    AlterHost {
+        /// The host as it will be.
+        to: Host,
+        /// The differences: where keys are.
+        differences: Vec<Difference>,
     },
     /// A port stays and gets other options.
     AlterPort {
@@ -249,14 +258,24 @@ impl Steps {
     }
 
     fn hosts(&mut self, current: &Config, desired: &Config) {
+        // There may be thousands.
+        let by_nqn = |config: &Config| -> BTreeMap<Nqn, Host> {
+            config.hosts.iter().map(|host| (host.nqn.clone(), host.clone())).collect()
+        };
+        let (before, after) = (by_nqn(current), by_nqn(desired));
         for old in &current.hosts {
-            if !desired.hosts.contains(old) {
+            if !after.contains_key(&old.nqn) {
                 self.changes.push(Change::RemoveHost { nqn: old.nqn.to_string() });
             }
         }
         for new in &desired.hosts {
-            if !current.hosts.contains(new) {
+            let Some(old) = before.get(&new.nqn) else {
                 self.changes.push(Change::AddHost { host: new.clone() });
+                continue;
+            };
+            let differences = differences(old, new, &[]);
+            if !differences.is_empty() {
+                self.changes.push(Change::AlterHost { to: new.clone(), differences });
             }
         }
     }
@@ -397,7 +416,7 @@ impl Change {
             Self::RemoveSubsystem { .. } => 2,
             Self::RemoveDrive { .. } => 3,
             Self::RemovePort { .. } => 4,
-            Self::AddHost { .. } => 5,
+            Self::AddHost { .. } | Self::AlterHost { .. } => 5,
             Self::AlterPort { .. } => 6,
             Self::AddPort { .. } => 7,
             Self::AlterDrive { .. } => 8,
@@ -433,6 +452,13 @@ impl Change {
                 }
             }
             Self::AlterNamespace { differences, .. } if differences.iter().any(disables) => Effect::Disruptive,
+            // A host that has to prove who it is from now on, and has not, loses its connections;
+            // so does one without a secret where everybody needs one.
+            Self::AlterHost { differences, .. } if differences.iter().any(begins_or_ends_to_prove) => {
+                Effect::Disruptive
+            }
+            Self::AddHost { host } if host.dhchap_key.is_some() => Effect::Disruptive,
+            Self::AlterHost { .. } => Effect::Live,
             Self::AddHost { .. }
             | Self::AddPort { .. }
             | Self::AddDrive { .. }
@@ -449,6 +475,11 @@ impl Change {
     pub fn obstacle(&self) -> Option<&'static str> {
         (self.effect() == Effect::Impossible).then_some("a drive keeps the size that it was made with")
     }
+}
+
+/// Whether a host has a key from now on, or none any more.
+fn begins_or_ends_to_prove(difference: &Difference) -> bool {
+    difference.key == "dhchap_key" && (difference.from.is_none() || difference.to.is_none())
 }
 
 fn target_effect(difference: &Difference) -> Effect {
@@ -542,6 +573,9 @@ impl fmt::Display for Change {
             Self::RemoveDrive { name } => write!(f, "remove drive {name}"),
             Self::RemovePort { name } => write!(f, "remove port {name}"),
             Self::AddHost { host } => write!(f, "add host {}", host.nqn),
+            Self::AlterHost { to, differences } => {
+                write!(f, "alter host {}: {}", to.nqn, Listed(differences, Host::KEYS))
+            }
             Self::AlterPort { to, differences } => {
                 write!(f, "alter port {}: {}", to.name, Listed(differences, Port::KEYS))
             }

@@ -139,6 +139,11 @@ pub enum ConnectResult {
 }
 
 impl ConnectResult {
+    /// AUTHREQ, ATR: an authentication transaction has to follow.
+    pub const AUTHENTICATION_REQUIRED: u16 = 1 << 1;
+    /// AUTHREQ, ASCR: it has to be one with secure channel concatenation.
+    pub const SECURE_CHANNEL_REQUIRED: u16 = 1 << 2;
+
     /// Dwords 0 and 1 of the completion.
     #[must_use]
     pub fn encode(self) -> u64 {
@@ -231,7 +236,7 @@ impl Sqe {
     }
 }
 
-fn command(fctype: u8) -> Sqe {
+pub(crate) fn command(fctype: u8) -> Sqe {
     let mut sqe = Sqe::new(FABRICS);
     sqe.nsid = U32::new(u32::from(fctype));
     sqe

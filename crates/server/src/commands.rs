@@ -34,7 +34,7 @@ use std::sync::Arc;
 use ebof_backend::{Buffer, Completion};
 use ebof_fabrics::registry::CONNECT_HOLD_MS;
 use ebof_fabrics::{
-    Attachment, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Step, Task, Transfer, TransferKind,
+    Attachment, Authenticate, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Step, Task, Transfer, TransferKind,
 };
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -48,6 +48,7 @@ use crate::commands::fused::{join_halves, slot_of};
 use crate::commands::immediate::Immediate;
 use crate::commands::waiters::Waiters;
 use crate::link::{End, Link, Opening};
+use crate::observe::log_limit::{Kind, LogSubject};
 use crate::ports::port::PortState;
 use crate::shared::mailbox::{CommandRef, CommandReply, Message};
 use crate::shared::reactor_context::ReactorContext;
@@ -179,12 +180,12 @@ impl Commands {
     fn execute(
         &mut self,
         executing: Executing,
-        task: Task,
+        mut task: Task,
         origin: Origin,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let length = match &task {
+        let length = match &mut task {
             Task::Io(IoTask::Transfer(transfer)) => {
                 if let Some(FusedHalf::Second { first }) = transfer.fused {
                     join_halves(&mut self.execution.slots, first, executing.cid());
@@ -196,6 +197,7 @@ impl Commands {
             Task::Connect => CONNECT_BYTES,
             Task::Reply(data) => return self.reply(origin, executing, data, link, context),
             Task::Shared => return self.execute_shared(executing, origin, link, context),
+            Task::Authenticate(what) => return self.authenticate(executing, what, origin, link, context),
             Task::LbaStatus(query) => {
                 let step = match drive_access::lba_status(query, &self.execution.queue, context) {
                     Some((ranges, complete)) => self.execution.queue.lba_status(executing, &ranges, complete),
@@ -241,6 +243,51 @@ impl Commands {
         link.send_bytes(origin.cid, data, &cqe, context);
     }
 
+    /// Has the host's message looked at, or what is to be computed for it computed elsewhere.
+    fn authenticate(
+        &mut self,
+        executing: Executing,
+        what: &mut Authenticate,
+        origin: Origin,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        let exponentiation = &context.shared.exponentiation;
+        match what {
+            Authenticate::Message(message) => {
+                let step = match exponentiation.entropy() {
+                    Ok(entropy) => self.execution.queue.authenticate(executing, message, &entropy),
+                    Err(error) => {
+                        if let Some(more) = context.shared.may_log(LogSubject::Target, Kind::Unprovable) {
+                            tracing::error!("hosts cannot prove who they are: {error}{more}");
+                        }
+                        Step::Complete(self.execution.queue.complete(executing, Status::INTERNAL_ERROR))
+                    }
+                };
+                self.advance(step, origin, link, context);
+            }
+            Authenticate::Compute(work) => {
+                let task = Task::Authenticate(Box::new(Authenticate::Compute(None)));
+                let mut command = Command::new(origin, executing, (task, 0), None, context.now_us);
+                command.phase = Phase::Elsewhere;
+                let slot = self.execution.slots.insert(command);
+                let reply = CommandRef { handle: self.execution.handle, slot };
+                let begun = work.take().map(|work| exponentiation.begin(work, reply, link.peer().about()));
+                match begun {
+                    Some(Ok(wanted)) => self.execution.computed = Some(wanted),
+                    begun => {
+                        if let (Some(Err(error)), Some(more)) =
+                            (begun, context.shared.may_log(LogSubject::Target, Kind::Unprovable))
+                        {
+                            tracing::error!("no thread for the proofs of hosts: {error}{more}");
+                        }
+                        self.execution.finish(slot, Status::INTERNAL_ERROR, link, context);
+                    }
+                }
+            }
+        }
+    }
+
     fn execute_shared(
         &mut self,
         executing: Executing,
@@ -251,11 +298,15 @@ impl Commands {
         let shared = context.shared;
         // Delivered under the lock: a later change must not overtake this one on its way to a
         // queue.
+        let was_open = self.execution.queue.is_open();
         let mut registry = shared.registry();
         let (step, notices) = registry.execute(&mut self.execution.queue, executing, context.now_ms);
         shared.deliver(notices);
         drop(registry);
         shared.wake_control();
+        if !was_open && self.execution.queue.is_open() {
+            self.on_admitted(link, context);
+        }
         self.advance(step, origin, link, context);
     }
 
@@ -313,6 +364,7 @@ impl Commands {
             CommandReply::Closed => return elsewhere.on_closed(slot, link, context),
             CommandReply::Created(status) => return elsewhere.on_created(slot, status, link, context),
             CommandReply::LockGranted(number) => return self.execution.on_lock_granted(slot, number, link, context),
+            CommandReply::Computed(computed) => elsewhere.on_computed(slot, computed),
             CommandReply::Admitted(id) => return self.execution.on_admitted(slot, id, link, context),
         };
         if let Some((step, origin)) = decided {
@@ -328,9 +380,9 @@ impl Commands {
         let origin = command.origin();
         let executing = command.executing;
         let step = if matches!(command.task, Task::Connect) {
-            let Decided { step, is_open } =
+            let Decided { step, is_connected } =
                 connect::decide(&mut self.execution.queue, self.execution.handle, (executing, data), link, context);
-            if is_open {
+            if is_connected {
                 self.on_connected(link, context);
             }
             step
@@ -350,6 +402,7 @@ impl Commands {
     /// has not begun will not be done.
     pub(crate) fn release(&mut self, context: &mut ReactorContext<'_>) {
         self.execution.drive.end(&self.execution.queue, context);
+        self.execution.computed = None;
         self.execution.buffers.clear_waiting();
         self.execution.copies.clear();
         let idle: Vec<u32> = self
@@ -415,7 +468,7 @@ impl Commands {
         Ok(())
     }
 
-    /// The connection has become a queue.
+    /// The connection has become a queue; its host may have to prove who it is.
     fn on_connected(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
         let (Some(id), Some(submission_queue)) = (self.execution.queue.id(), self.execution.queue.submission_queue())
         else {
@@ -426,13 +479,22 @@ impl Commands {
         if let Some(bytes) = in_capsule_bytes {
             self.execution.buffers.set_in_capsule_bytes(PortState::in_capsule_bytes(bytes));
         }
-        link.open(&Opening { id, submission_queue, in_capsule_bytes }, context);
+        link.open(&Opening { id, submission_queue, in_capsule_bytes });
+        self.execution.slots.set_max(self.execution.queue.commands_max());
+        if self.execution.queue.is_open() {
+            self.on_admitted(link, context);
+        }
+    }
+
+    /// The host of the queue may use it from now on.
+    fn on_admitted(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
+        link.admit(context);
         self.execution.slots.set_max(self.execution.queue.commands_max());
         if let Some(host) = self.execution.queue.host() {
             self.execution.buffers.join(host, context.host_buffers);
             self.execution.counters.set_host_label(context.shared.host_label(host, link.peer()));
         }
-        if id.is_admin() {
+        if self.execution.queue.is_admin() {
             self.execution.drive.assign_cntlid(&self.execution.queue, context);
         }
         connect::report(&self.execution.queue, link, context);

@@ -16,6 +16,7 @@ mod missing;
 mod object;
 mod readiness;
 pub(crate) mod reload;
+pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod startup;
 pub(crate) mod status;

@@ -264,11 +264,15 @@ impl Link {
         }
     }
 
-    /// It is a queue of a controller now.
-    pub(crate) fn open(&mut self, opening: &Opening, context: &ReactorContext<'_>) {
+    /// It is a queue of a controller now, whose host may have to prove who it is.
+    pub(crate) fn open(&mut self, opening: &Opening) {
         if let Some(messages) = self.transport.messages() {
             messages.open(opening);
         }
+    }
+
+    /// Its host is admitted.
+    pub(crate) fn admit(&mut self, context: &ReactorContext<'_>) {
         if matches!(self.state, State::Handshake { .. }) {
             self.state = State::Open;
             self.waiting = None;

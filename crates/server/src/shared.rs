@@ -5,6 +5,7 @@
 
 pub(crate) mod audience;
 pub(crate) mod buffer;
+pub(crate) mod exponentiation;
 pub(crate) mod handle;
 pub(crate) mod mailbox;
 pub(crate) mod range_lock;
@@ -37,6 +38,7 @@ pub(crate) use crate::observe::uptime::Uptime;
 use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::port::PortState;
 use crate::ports::rdma_connection::{MessageMemory, Registered};
+use crate::shared::exponentiation::Exponentiation;
 use crate::shared::handle::reactor_of;
 use crate::shared::mailbox::{Mailbox, Message};
 use crate::shared::range_lock::FusedLocks;
@@ -79,6 +81,8 @@ pub(crate) struct Shared {
     reactors: Vec<Mailbox>,
     control: Mailbox,
     pub(crate) heartbeats: Heartbeats,
+    /// What hosts prove themselves with.
+    pub(crate) exponentiation: Exponentiation,
 }
 
 #[derive(Default)]
@@ -98,6 +102,7 @@ impl Shared {
     ) -> Self {
         let message_memory = Arc::new(MessageMemory::new(settings.message_memory_bytes));
         let clock = Uptime::start(settings.environment.clock.clone());
+        let exponentiation = Exponentiation::new(settings.environment.clock.clone(), reactors.clone());
         let shares = Shares::new(reactors.clone(), clock.clone());
         shares.follow(registry.model());
         let of_events = clock.clone();
@@ -128,6 +133,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             next_reactor: AtomicUsize::new(0),
             heartbeats: Heartbeats::of(reactors.len()),
+            exponentiation,
             reactors,
             control,
         }
@@ -326,6 +332,7 @@ impl Shared {
             Reason::SubsystemDisabled => RefusalReason::SubsystemDisabled,
             Reason::FunctionOffline => RefusalReason::SubsystemNotOnPort,
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
+            Reason::NoSecret => RefusalReason::NoSecret,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,
             Reason::UnknownController => RefusalReason::ControllerNotFound,
             Reason::OtherHost => RefusalReason::ControllerOfOtherHost,

@@ -2,6 +2,7 @@
 //! invariants. The targets under `fuzz/` call them, and so does
 //! the replay of the committed corpus.
 
+mod authentication;
 mod drive;
 mod fabrics;
 mod nvme;
@@ -11,6 +12,7 @@ mod rdma_target;
 mod tcp;
 mod vfio;
 
+pub use authentication::authentication;
 pub use drive::drive_medium;
 pub use fabrics::{connected_queue, fabrics_submit};
 pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
@@ -24,6 +26,7 @@ pub type Target = fn(&[u8]);
 
 /// Every fuzz target by its name, which is also the name of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("authentication", authentication),
     ("drive_medium", drive_medium),
     ("fabrics_submit", fabrics_submit),
     ("nvme_command", nvme_command),

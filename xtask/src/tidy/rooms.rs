@@ -30,7 +30,7 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("cli", (17, 7)),
     ("drive", (28, 8)),
     ("ebof", (21, 7)),
-    ("fabrics", (30, 15)),
+    ("fabrics", (33, 15)),
     ("manage", (18, 9)),
     ("nvme", (26, 6)),
     ("qualify", (15, 10)),

@@ -86,13 +86,15 @@ pub(crate) struct Later {
 impl Later {
     fn refuse(&self) -> Result<(), Failure> {
         let tls = "TLS is not supported by this version of ebof: connect to a port without it";
-        let keys =
-            "authentication is not supported by this version of ebof: connect to a subsystem that does not ask for it";
+        let keys = "write the secret to a file that nobody else may read (mode 600), and name it with --dhchap-secret-file: \
+                    others can see what is on a command line";
+        let ctrl_keys =
+            "write it to a file that nobody else may read (mode 600), and name it with --dhchap-ctrl-secret-file";
         let other = "leave it away: this version of ebof does not support it";
         let given = [
             ("--dhchap-secret", self.dhchap_secret.is_some(), keys),
-            ("--dhchap-ctrl-secret", self.dhchap_ctrl_secret.is_some(), keys),
-            ("--concat", self.concat, keys),
+            ("--dhchap-ctrl-secret", self.dhchap_ctrl_secret.is_some(), ctrl_keys),
+            ("--concat", self.concat, tls),
             ("--keyring", self.keyring.is_some(), tls),
             ("--tls-key", self.tls_key.is_some(), tls),
             ("--tls-key-identity", self.tls_key_identity.is_some(), tls),

@@ -28,6 +28,7 @@ pub(crate) mod host;
 pub(crate) mod identify;
 pub(crate) mod identify_more;
 pub(crate) mod io;
+pub(crate) mod keys;
 pub(crate) mod lba_status;
 #[cfg(test)]
 mod line;
@@ -71,7 +72,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 97] = [
+pub(crate) static VERBS: [Verb; 102] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -363,6 +364,21 @@ pub(crate) static VERBS: [Verb; 97] = [
     Verb::new(Group::ThisMachine, "show-hostnqn", &Of(host::Plain::show))
         .about("Show this host's NQN")
         .example("ebof show-hostnqn -v"),
+    Verb::new(Group::ThisMachine, "gen-dhchap-key", &Of(keys::GenSecret::run))
+        .about("Generate a secret for authentication (DH-HMAC-CHAP)")
+        .example("ebof gen-dhchap-key --hmac 1"),
+    Verb::new(Group::ThisMachine, "check-dhchap-key", &Of(keys::CheckSecret::run))
+        .about("Check a secret for authentication")
+        .example("ebof check-dhchap-key --keyfile /etc/ebof/keys/blade1"),
+    Verb::new(Group::ThisMachine, "gen-tls-key", &Of(keys::GenPsk::run))
+        .about("Generate a pre-shared key for TLS")
+        .example("ebof gen-tls-key --hmac 1"),
+    Verb::new(Group::ThisMachine, "check-tls-key", &Of(keys::CheckPsk::run))
+        .about("Check a pre-shared key for TLS, and show its identity")
+        .example("ebof check-tls-key --keyfile psk --subsysnqn nqn.2014-08.org.example:drive0"),
+    Verb::new(Group::ThisMachine, "keys", &Of(keys::KeysVerb::run))
+        .about("Make and check keys, by nvme-cli 3.0's names")
+        .example("ebof keys gen-kxchap-secret --hmac 1"),
     Verb::new(Group::ThisMachine, "tune", &Of(tune::Tune::run))
         .about("Show, set and take back the settings of this machine that speed depends on")
         .example("ebof tune --interface enp1s0f1 --apply"),

@@ -37,7 +37,7 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
         args.model.iter().for_each(|model| subsystem.model.clone_from(model));
     }
     let mut config = Config { ports, drives, subsystems, ..Config::default() };
-    config.hosts = hosts.into_iter().map(|nqn| Host { nqn }).collect();
+    config.hosts = hosts.into_iter().map(Host::new).collect();
     config.target.metrics = args.metrics;
     config.target.control.clone_from(&args.control);
     config.target.threads = args.threads;

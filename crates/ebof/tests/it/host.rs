@@ -173,7 +173,7 @@ fn config() -> Config {
     single.cntlid_max = 1;
     Config {
         ports: vec![port(1, "any"), discovery, plain],
-        hosts: vec![Host { nqn: friend }],
+        hosts: vec![Host::new(friend)],
         subsystems: vec![drive, private, single],
         ..Config::default()
     }

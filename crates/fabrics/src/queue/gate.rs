@@ -6,15 +6,14 @@
 //! (`registry`).
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 
 use ebof_nvme::opcode::fabrics;
 use ebof_nvme::{Sqe, Status};
 
 use super::{Live, Role};
-use crate::admin;
-use crate::model::Subsystem;
+use crate::association::Association;
 use crate::outcome::{Fault, Outcome};
+use crate::{admin, authentication};
 
 /// A role behind a gate that is shut.
 pub(crate) fn shut(behind: Role) -> Role {
@@ -24,20 +23,14 @@ pub(crate) fn shut(behind: Role) -> Role {
 /// Takes a command at a gate that is shut. As at Linux' target, a host may look at its controller's
 /// properties.
 #[cold]
-pub(super) fn submit(behind: &mut Role, sqe: &Sqe) -> Outcome {
+pub(super) fn submit(behind: &mut Role, association: &Association, sqe: &Sqe) -> Outcome {
+    if sqe.fctype().is_some_and(|fctype| authentication::is_one(sqe.opcode, fctype)) {
+        let is_admin = matches!(behind, Role::Admin(_));
+        return authentication::submit(sqe, if is_admin { association.admin_sgl() } else { association.io_sgl() });
+    }
     match behind {
         Role::Admin(controller) if sqe.fctype() == Some(fabrics::PROPERTY_GET) => admin::submit(controller, sqe),
         _ => Err(Fault::new(Status::AUTHENTICATION_REQUIRED)),
-    }
-}
-
-/// The subsystem has changed. The host has seen nothing of it so far, so that there is nothing to
-/// tell it.
-pub(super) fn show(behind: &mut Role, next: Arc<Subsystem>) {
-    match behind {
-        Role::Admin(controller) => controller.begin_with(next),
-        Role::Io(subsystem) => *subsystem = next,
-        Role::Gated(_) => unreachable!("there is one gate: `shut` is called once for a queue"),
     }
 }
 

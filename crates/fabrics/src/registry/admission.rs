@@ -7,6 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use ebof_authentication::controller::Credentials;
+use ebof_authentication::response::Names;
 use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::{ControllerId, HostId, Nqn};
@@ -16,6 +18,7 @@ use super::drain::Deferral;
 use super::replaced::Replaced;
 use super::{Handle, Registry};
 use crate::association::{Association, Counters, Identity};
+use crate::authentication::Authenticator;
 use crate::connect::{Arrival, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
@@ -23,6 +26,7 @@ use crate::error_log::ErrorLog;
 use crate::executing::Executing;
 use crate::model::{Port, Subsystem};
 use crate::queue::{Live, Queue, Role, gate};
+use crate::secrets::HostSecrets;
 use crate::step::Step;
 use crate::task::Task;
 
@@ -40,6 +44,7 @@ struct IoQueue {
     /// The subsystem as the host sees it.
     view: Arc<Subsystem>,
     entries: u16,
+    authenticator: Option<Box<Authenticator>>,
 }
 
 /// A Connect on which is decided.
@@ -70,8 +75,9 @@ impl<'r> Admission<'r> {
         match verdict {
             Ok(Verdict::Deferred(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(live)) => {
-                // AUTHREQ 0: no authentication required.
-                let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq: 0 }.encode();
+                let proves = live.authenticator.is_some();
+                let authreq = if proves { ConnectResult::AUTHENTICATION_REQUIRED } else { 0 };
+                let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq }.encode();
                 (queue.install(&executing, live, result), None)
             }
             Err(reason) => {
@@ -115,12 +121,13 @@ impl<'r> Admission<'r> {
             {
                 return Err(RefusalReason::HostNotAllowed);
             }
-            self.registry.controllers.check_host_id(self.request, subsystem.drive_nqn())?;
+            self.registry.controllers.check_host_id(&request.host, request.host_id, subsystem.drive_nqn())?;
             if self.registry.controllers.drains_too_much(&subsystem.nqn, &request.host) {
                 return Err(RefusalReason::Draining);
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
+        let authenticator = self.authenticator(&kind, &port)?;
         self.registry.controllers.check_share(&request.host, 1, &self.registry.limits)?;
         let cntlid = match secondary_controller(&kind, &port) {
             Some((drive, cntlid)) => {
@@ -137,7 +144,9 @@ impl<'r> Admission<'r> {
             Kind::Io(subsystem) => (subsystem.function.as_ref().map(|of| of.id), subsystem.drive_nqn().clone()),
             Kind::Discovery(_) => (None, nqn.clone()),
         };
-        let identity = Identity { cntlid, subsystem: nqn.clone(), function, drive, host, host_id, nameless, discovery };
+        let proves = authenticator.is_some();
+        let identity =
+            Identity { cntlid, subsystem: nqn.clone(), function, drive, host, host_id, nameless, discovery, proves };
         let association =
             Arc::new(Association::new(identity, port, self.registry.limits_of(&kind), self.error_log(&kind)));
         let counters = Arc::new(Counters::default());
@@ -150,6 +159,7 @@ impl<'r> Admission<'r> {
             local: arrival.local.clone(),
             connected_ms: now_ms,
             queues: vec![attached],
+            proving: Vec::new(),
             command_of_gone_ms: 0,
             keep_alive: None,
             enable_by_ms: Some(now_ms.saturating_add(self.registry.limits.enable_timeout_ms.into())),
@@ -158,7 +168,28 @@ impl<'r> Admission<'r> {
         entry.set_keep_alive(self.registry.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
         self.registry.controllers.add(arrival.handle, entry);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
-        Ok(granted(request, arrival, entries, association, counters, now_ms, role))
+        Ok(granted(request, arrival, entries, association, counters, now_ms, (role, authenticator)))
+    }
+
+    /// By what the host has to prove who it is; `None` if it need not. Who is behind a direct port
+    /// is known, and what the discovery subsystem tells a host is no secret.
+    fn authenticator(&self, kind: &Kind, port: &Port) -> Result<Option<Box<Authenticator>>, RefusalReason> {
+        let Kind::Io(subsystem) = kind else { return Ok(None) };
+        if port.is_memory_based() {
+            return Ok(None);
+        }
+        let model = &self.registry.model;
+        let secrets = model.secrets.get(&self.request.host).filter(|_| !self.request.nameless);
+        match secrets {
+            Some(secrets) => {
+                let names = Names { host: self.request.host.clone(), subsystem: self.request.subsystem.clone() };
+                let HostSecrets { host, controller } = HostSecrets::clone(secrets);
+                let credentials = Credentials { names, host, controller };
+                Ok(Some(Box::new(Authenticator::new(credentials, model.authentication.clone()))))
+            }
+            None if subsystem.authenticated_only => Err(RefusalReason::NoSecret),
+            None => Ok(None),
+        }
     }
 
     fn admit_or_defer(&mut self) -> Result<Verdict, RefusalReason> {
@@ -214,19 +245,32 @@ impl<'r> Admission<'r> {
         let entries = self.queue_entries(&association.port, drive)?;
         self.registry.controllers.check_entries(subsystem.drive_nqn(), drive, entries)?;
         self.registry.controllers.check_share(&request.host, 0, &self.registry.limits)?;
-        Ok(IoQueue { key, association, view, entries })
+        let authenticator = match self.authenticator(&Kind::Io(Arc::clone(&view)), &association.port)? {
+            // The host has its secret only since its Admin Queue came, without a proof: its
+            // controller is about to end.
+            Some(_) if !association.proves => return Err(RefusalReason::NoSecret),
+            None if association.proves => return Err(RefusalReason::NoSecret),
+            authenticator => authenticator,
+        };
+        Ok(IoQueue { key, association, view, entries, authenticator })
     }
 
-    fn grant_io_queue(&mut self, IoQueue { key, association, view, entries }: IoQueue) -> Live {
+    fn grant_io_queue(&mut self, queue: IoQueue) -> Live {
+        let IoQueue { key, association, view, entries, authenticator } = queue;
         let Self { request, arrival, now_ms, .. } = *self;
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         if let Some(entry) = self.registry.controllers.entries.get_mut(&key) {
-            entry.queues.push(attached(request, arrival, entries, &counters));
-            entry.count_io_queues();
+            let queue = attached(request, arrival, entries, &counters);
+            if authenticator.is_some() {
+                entry.proving.push(queue);
+            } else {
+                entry.queues.push(queue);
+                entry.count_io_queues();
+            }
         }
         self.registry.controllers.handles.insert(arrival.handle, key);
-        granted(request, arrival, entries, association, counters, now_ms, Role::Io(view))
+        granted(request, arrival, entries, association, counters, now_ms, (Role::Io(view), authenticator))
     }
 
     /// The refusal for a subsystem that is not served.
@@ -297,7 +341,7 @@ fn granted(
     association: Arc<Association>,
     counters: Arc<Counters>,
     now_ms: u64,
-    role: Role,
+    (role, authenticator): (Role, Option<Box<Authenticator>>),
 ) -> Live {
     let id = request.connect.qid;
     let other_id = !id.is_admin() && request.host_id != association.host_id() && request.host_id != HostId::default();
@@ -316,6 +360,7 @@ fn granted(
         tolerated,
         submission_queue,
         role: gate::shut(role),
+        authenticator,
     }
 }
 

@@ -14,11 +14,12 @@ use super::holders::{Holder, Holders};
 use super::objects::Objects;
 use super::replaced::Replaced;
 use crate::association::{Association, Counters};
-use crate::connect::{ConnectRequest, RefusalReason};
+use crate::connect::RefusalReason;
 use crate::controller::Kind;
 use crate::executing::Executing;
+use crate::handle::Handle;
 use crate::model::{Limits, Model, Subsystem};
-use crate::notice::{CloseReason, Handle, Notice, Notices};
+use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Outcome;
 use crate::reservation;
 
@@ -59,6 +60,8 @@ pub(super) struct ControllerEntry {
     pub(super) connected_ms: u64,
     /// The Admin Queue first.
     pub(super) queues: Vec<AttachedQueue>,
+    /// I/O queues whose gates are shut: the identifier of none is taken by that.
+    pub(super) proving: Vec<AttachedQueue>,
     /// When the last command of a queue that is gone came: it counts for the keep-alive timer.
     pub(super) command_of_gone_ms: u64,
     pub(super) keep_alive: Option<KeepAlive>,
@@ -78,6 +81,16 @@ pub(super) struct AttachedQueue {
     /// It was asked to end by a reset, or its connection has ended; its identifier may be reused.
     pub(super) detached: bool,
     pub(super) draining: Draining,
+}
+
+/// A queue whose connection has ended.
+#[derive(Debug)]
+pub(super) struct RemovedQueue {
+    pub(super) queue: AttachedQueue,
+    /// Whose it was.
+    pub(super) association: Arc<Association>,
+    /// Whether its gate was open.
+    pub(super) was_open: bool,
 }
 
 /// A keep-alive timer (Base, Keep Alive, Traffic Based Keep Alive). When it expires, it is
@@ -129,25 +142,31 @@ impl Controllers {
         self.next_cntlid.retain(|nqn, _| is_there(nqn));
     }
 
-    /// Removes a queue whose connection has ended, and its controller if it was the last one; gives
-    /// the queue, and whose it was.
-    pub(super) fn remove_queue(&mut self, handle: Handle) -> Option<(AttachedQueue, Arc<Association>)> {
+    /// Removes a queue whose connection has ended, and its controller if it was the last one.
+    pub(super) fn remove_queue(&mut self, handle: Handle) -> Option<RemovedQueue> {
         let key = self.handles.remove(&handle)?;
         let entry = self.entries.get_mut(&key)?;
+        if let Some(at) = entry.proving.iter().position(|queue| queue.handle == handle) {
+            let queue = entry.proving.remove(at);
+            return Some(RemovedQueue { queue, association: Arc::clone(&entry.association), was_open: false });
+        }
         let at = entry.queues.iter().position(|queue| queue.handle == handle)?;
         entry.command_of_gone_ms = entry.last_command_ms();
         let queue = entry.queues.remove(at);
         let association = Arc::clone(&entry.association);
+        let was_open = entry.is_open;
         entry.count_io_queues();
         if entry.queues.is_empty() {
-            self.entries.remove(&key);
+            for queue in self.entries.remove(&key).into_iter().flat_map(|entry| entry.proving) {
+                self.handles.remove(&queue.handle);
+            }
             let name = (association.subsystem.clone(), association.cntlid);
             // A host that reconnected has taken the controller ID over, if IDs are kept for hosts.
             if self.names.get(&name) == Some(&key) {
                 self.names.remove(&name);
             }
         }
-        Some((queue, association))
+        Some(RemovedQueue { queue, association, was_open })
     }
 
     /// The entries of all I/O queues of a drive together.
@@ -172,23 +191,63 @@ impl Controllers {
 
     /// A host identifier belongs to one host, and so to one host NQN; cloned machines often share
     /// it.
-    pub(super) fn check_host_id(&self, request: &ConnectRequest, drive: &Nqn) -> Result<(), RefusalReason> {
+    pub(super) fn check_host_id(&self, host: &Nqn, host_id: HostId, drive: &Nqn) -> Result<(), RefusalReason> {
         let open = self.entries.values().filter(|entry| entry.is_open);
         let conflict = open.map(|entry| &entry.association).any(|other| {
             !other.discovery
                 && !other.is_closing()
                 && other.drive == *drive
-                && other.host_id() == request.host_id
-                && other.host != request.host
+                && other.host_id() == host_id
+                && other.host != *host
         });
         // Zeros mean no identifier.
-        if conflict && request.host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
+        if conflict && host_id != HostId::default() { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
+    }
+
+    /// Whether the gate of a queue may open. Since its Connect others have come, whom it could not
+    /// hold up; what they have now, it does not get.
+    pub(super) fn check_opening(
+        &self,
+        key: ControllerKey,
+        handle: Handle,
+        subsystem: Option<&Subsystem>,
+        limits: &Limits,
+    ) -> Result<(), RefusalReason> {
+        let entry = self.entries.get(&key).ok_or(RefusalReason::UnknownController)?;
+        let association = &entry.association;
+        if association.is_closing() {
+            return Err(RefusalReason::UnknownController);
+        }
+        if !entry.is_open {
+            self.check_host_id(&association.host, association.host_id(), &association.drive)?;
+            self.check_share(&association.host, 1, limits)?;
+            let most = usize::try_from(limits.controllers).unwrap_or(usize::MAX);
+            return if self.open_count() < most { Ok(()) } else { Err(RefusalReason::ControllersExhausted) };
+        }
+        let queue = entry.proving.iter().find(|queue| queue.handle == handle).ok_or(RefusalReason::NotReady)?;
+        if !association.is_ready() {
+            return Err(RefusalReason::NotReady);
+        }
+        if entry.queues.iter().any(|other| other.id == queue.id && !other.detached) {
+            return Err(RefusalReason::QueueInUse);
+        }
+        if self.is_draining(key) {
+            return Err(RefusalReason::Draining);
+        }
+        self.check_entries(&association.drive, subsystem.and_then(|of| of.drive.as_deref()), queue.entries)?;
+        self.check_share(&association.host, 0, limits)
+    }
+
+    fn open_count(&self) -> usize {
+        self.entries.values().filter(|entry| entry.is_open).count()
     }
 
     /// A controller ID that is not in use, while there are fewer than `most` controllers. They are
     /// assigned in ascending order, so that one is not soon reused by another host.
     pub(super) fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind, host: &Nqn, most: u32) -> Option<ControllerId> {
-        if self.entries.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
+        let most_entries = usize::try_from(most).unwrap_or(usize::MAX);
+        // Those who have proven nothing yet take no place of others.
+        if self.open_count() >= most_entries || self.entries.len() >= most_entries.saturating_mul(2) {
             return None;
         }
         let (least, most) = match kind {
@@ -293,11 +352,25 @@ impl ControllerEntry {
     pub(super) fn close(&mut self, reason: CloseReason, notices: &mut Notices) {
         self.association.ready.store(false, Ordering::Relaxed);
         self.association.closing.store(true, Ordering::Relaxed);
-        notices.extend(self.queues.iter().map(|queue| (queue.handle, Notice::Close(reason))));
+        let all = self.queues.iter().chain(&self.proving);
+        notices.extend(all.map(|queue| (queue.handle, Notice::Close(reason))));
+    }
+
+    /// The I/O queue of that connection is there from now on.
+    pub(super) fn come(&mut self, handle: Handle) {
+        if let Some(at) = self.proving.iter().position(|queue| queue.handle == handle) {
+            let queue = self.proving.remove(at);
+            self.queues.push(queue);
+            self.count_io_queues();
+        }
     }
 
     /// Sends every queue of the changed subsystem the part that its host may see.
     pub(super) fn notify(&self, subsystem: &Arc<Subsystem>, notices: &mut Notices) {
+        // What is behind a gate is shown the subsystem when it opens.
+        if !self.is_open {
+            return;
+        }
         let (admin, io) = self.views(subsystem);
         let queues = self.queues.iter().filter(|queue| !queue.detached);
         let view = |queue: &AttachedQueue| if queue.id.is_admin() { &admin } else { &io };
@@ -377,9 +450,16 @@ pub(super) fn no_longer_served(model: &Model, association: &Association) -> Opti
     }
     let subsystem = model.subsystem(&association.subsystem);
     match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
-        Some(subsystem) if association.may_use(subsystem) => None,
-        Some(_) => Some(CloseReason::HostNotAllowed),
+        Some(subsystem) if !association.may_use(subsystem) => Some(CloseReason::HostNotAllowed),
+        Some(subsystem) => lacks_proof(model, subsystem, association).then_some(CloseReason::ProofDemanded),
         None if subsystem.is_some_and(|subsystem| subsystem.function.is_some()) => Some(CloseReason::FunctionTaken),
         None => Some(CloseReason::SubsystemRemoved),
     }
+}
+
+/// Whether the host has to prove now who it is, and did not.
+fn lacks_proof(model: &Model, subsystem: &Subsystem, association: &Association) -> bool {
+    let has_secret = association.named_host().is_some_and(|host| model.secrets.contains_key(host));
+    let is_demanded = !association.is_memory_based() && (has_secret || subsystem.authenticated_only);
+    is_demanded && !(association.proves && has_secret)
 }

@@ -66,6 +66,12 @@ impl SharedCommand<'_> {
                 queue.detached = true;
                 quiesce.close.push(queue.handle);
             }
+            // Those that prove themselves do not become queues of what comes after the reset.
+            for mut queue in entry.proving.drain(..) {
+                queue.detached = true;
+                quiesce.close.push(queue.handle);
+                entry.queues.push(queue);
+            }
             entry.count_io_queues();
         }
         let normal = controller.registers.phase == Phase::ShuttingDown && controller.registers.cc.shutdown() == 1;

@@ -321,6 +321,7 @@ impl Run {
             }
             Task::LbaStatus(query) => queue.lba_status(executing, &[(query.range.start, 1)], good),
             Task::Io(IoTask::Flush(_) | IoTask::Deallocate(..)) => Step::Complete(queue.complete(executing, status)),
+            Task::Authenticate(_) => panic!("no host has a secret"),
         };
         self.settle(at, next);
     }

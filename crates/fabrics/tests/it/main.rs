@@ -4,6 +4,7 @@
 mod admission;
 mod announced;
 mod any_sequence;
+mod authentication;
 mod commands;
 mod copy;
 mod discovery;

@@ -2,14 +2,16 @@
 //! that a test behaves like a host.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use ebof_authentication::Entropy;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, DecisionInput, Drive, Identity, Managers, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Backing, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf, Handle, IoTask,
-    Limits, Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal, Registry, Step,
-    Subsystem, Task, Transfer, TransferKind, Usage,
+    Arrival, Authenticate, Backing, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf,
+    Handle, IoTask, Limits, Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal,
+    Registry, Step, Subsystem, Task, Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
@@ -168,6 +170,7 @@ pub(crate) struct World {
     pub(crate) ended: Vec<Cqe>,
     next_handle: u64,
     next_cid: u16,
+    next_sequence: u32,
     moments: u8,
 }
 
@@ -210,6 +213,7 @@ impl World {
             ended: Vec::new(),
             next_handle: 0,
             next_cid: 0,
+            next_sequence: 0,
             moments: 0,
         }
     }
@@ -378,6 +382,16 @@ impl World {
                 }
                 Task::DeferConnect(_) => panic!("a Connect that is held"),
                 Task::Rings(task) => format!("{task:?}"),
+                Task::Authenticate(what) => {
+                    step = match *what {
+                        Authenticate::Message(message) => {
+                            self.next_sequence += 1;
+                            queue.authenticate(executing, &message, &entropy(self.next_sequence))
+                        }
+                        Authenticate::Compute(work) => queue.computed(executing, work.unwrap().run()),
+                    };
+                    continue;
+                }
                 Task::Shared => {
                     let (next, notices) = self.registry.execute(queue, executing, self.now_ms);
                     self.deliver(notices);
@@ -485,6 +499,17 @@ impl World {
         assert_eq!(refusal, None);
         at
     }
+}
+
+/// Bytes that differ with the seed, which is not 0.
+pub(crate) fn entropy(seed: u32) -> Entropy {
+    let mut next = seed.to_le_bytes()[0];
+    Entropy::new(NonZeroU32::new(seed).unwrap(), |bytes| {
+        for byte in bytes {
+            next = next.wrapping_mul(73).wrapping_add(31);
+            *byte = next;
+        }
+    })
 }
 
 pub(crate) fn arrival(at: u64, port: PortId, local: &str) -> Arrival {

@@ -40,7 +40,7 @@ pub(crate) async fn controller(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
-    let mut attempt = Attempt { options, tried: options.tried(0), waiter, cancel };
+    let mut attempt = Attempt { options, tried: options.tried(0), is_proven: false, waiter, cancel };
     attempt.controller(discovery).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn inspect_namespaces(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<Vec<Inspection>, ConnectError> {
-    let mut attempt = Attempt { options, tried: options.tried(0), waiter, cancel };
+    let mut attempt = Attempt { options, tried: options.tried(0), is_proven: false, waiter, cancel };
     attempt.tried.step = Step::Identify;
     let end = waiter.time.now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
     let mut inspected = Vec::with_capacity(open.len());
@@ -78,13 +78,15 @@ pub(crate) async fn io_queue(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<HostLink, ConnectError> {
-    let mut attempt = Attempt { options, tried: options.tried(queue.0), waiter, cancel };
+    let mut attempt = Attempt { options, tried: options.tried(queue.0), is_proven: false, waiter, cancel };
     attempt.io_queue(queue, info).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
-struct Attempt<'a> {
-    options: &'a Options,
-    tried: Tried,
+pub(super) struct Attempt<'a> {
+    pub(super) options: &'a Options,
+    pub(super) tried: Tried,
+    /// Whether the controller has proven itself on this queue.
+    is_proven: bool,
     waiter: &'a Waiter,
     cancel: &'a Cancel,
 }
@@ -107,6 +109,12 @@ impl Attempt<'_> {
         self.tried.step = Step::Identify;
         let identify = self.identify(&mut engine).await?;
         check_type(&identify, discovery)?;
+        // The controller was to prove itself. Whoever says that there is no need may be another
+        // one; of discovery controllers nobody asks it.
+        let is_discovery = discovery == Some(true) || identify.controller_type() == ControllerType::Discovery;
+        if self.options.dhchap_ctrl_key.is_some() && !self.is_proven && !is_discovery {
+            return Err(Kind::NotProven);
+        }
         let io_queues = self.number_of_queues(&mut engine, &identify).await?;
         self.async_events(&mut engine, &identify).await?;
         let namespaces = if io_queues > 0 { self.namespaces(&mut engine).await? } else { None };
@@ -182,11 +190,16 @@ impl Attempt<'_> {
             return Err(connect_kind(&cqe));
         }
         let (id, authreq) = ConnectResult::connected(cqe.result());
-        if authreq != 0 {
-            return Err(Kind::AuthenticationRequired);
+        if authreq & ConnectResult::SECURE_CHANNEL_REQUIRED != 0 {
+            return Err(Kind::SecureChannelRequired);
         }
         if id.0 > ControllerId::MAX.0 || (!queue.is_admin() && id != controller) {
             return Err(Kind::Protocol { violation: format!("Connect answered with controller ID {id}") });
+        }
+        if authreq & ConnectResult::AUTHENTICATION_REQUIRED != 0 {
+            let proof = self.authenticate(engine).await?;
+            tracing::debug!(hash = %proof.hash, group = %proof.group, mutual = proof.is_mutual, "authenticated");
+            self.is_proven = proof.is_mutual;
         }
         Ok(id)
     }
@@ -327,7 +340,12 @@ impl Attempt<'_> {
     }
 
     /// Runs one command within the time of a step.
-    async fn run(&mut self, engine: &mut Engine<Vec<u8>>, sqe: Sqe, data: &mut AdminData<'_>) -> Result<Cqe, Kind> {
+    pub(super) async fn run(
+        &mut self,
+        engine: &mut Engine<Vec<u8>>,
+        sqe: Sqe,
+        data: &mut AdminData<'_>,
+    ) -> Result<Cqe, Kind> {
         run(engine, sqe, data, self.deadline(), self.waiter, Some(self.cancel))
             .await
             .map_err(|stop| stop.into_kind(self.options))
@@ -375,7 +393,7 @@ async fn run_until<T>(
     }
 }
 
-fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
+pub(super) fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
     cqe.status().ok().map_err(|status| Kind::Status { command, status })
 }
 

@@ -6,6 +6,8 @@ mod text;
 use std::fmt;
 use std::net::SocketAddr;
 
+use ebof_authentication::Explanation;
+use ebof_authentication::host::Refusal;
 use ebof_nvme::uri::Transport;
 use ebof_nvme::{Nqn, Status};
 use ebof_rdma::private_data::RejectStatus;
@@ -63,6 +65,8 @@ pub enum Step {
     Init,
     /// The Connect command.
     Connect,
+    /// Authentication (DH-HMAC-CHAP).
+    Authenticate,
     /// Reading properties and enabling the controller.
     Enable,
     /// Identify and the other commands that follow.
@@ -174,8 +178,16 @@ pub enum ConnectErrorKind {
     IsDiscovery,
     /// The NQN is an I/O subsystem's; a discovery service was expected.
     NotDiscovery,
-    /// The target requires authentication.
+    /// The target requires authentication, and this host has no secret.
     AuthenticationRequired,
+    /// The target requires authentication with secure channel concatenation.
+    SecureChannelRequired,
+    /// The target wants no authentication, in which it would have to prove itself.
+    NotProven,
+    /// A secret of this host cannot be used.
+    Key(String),
+    /// The host was not authenticated, or does not accept the target.
+    Authentication(Refusal),
     /// The discovery log has changed and has to be read again.
     RestartDiscovery,
     /// The discovery log changed before it was read completely, at every try.
@@ -287,6 +299,9 @@ impl ConnectError {
             | K::Rejected { status: RejectStatus::NO_RESOURCES }
             // A device that comes back after it was reset.
             | K::NoRdmaDevice { .. }
+            // One end has a new secret, and the other will.
+            | K::Key(_)
+            | K::Authentication(Refusal::ByController { explanation: Explanation::AuthenticationFailed })
             | K::System { .. } => true,
             K::Status { status, .. } => !status.is_dnr(),
             _ => false,
@@ -321,6 +336,10 @@ impl ConnectErrorKind {
             Self::IsDiscovery => "is-discovery",
             Self::NotDiscovery => "not-discovery",
             Self::AuthenticationRequired => "authentication-required",
+            Self::SecureChannelRequired => "secure-channel-required",
+            Self::NotProven => "not-proven",
+            Self::Key(_) => "key",
+            Self::Authentication(_) => "authentication",
             Self::RestartDiscovery => "restart-discovery",
             Self::LogChanges => "log-changes",
             Self::Status { .. } => "status",
@@ -347,6 +366,7 @@ impl Step {
             Self::Rdma => "RDMA connect",
             Self::Init => "NVMe/TCP handshake (ICReq)",
             Self::Connect => "Connect command",
+            Self::Authenticate => "authentication (DH-HMAC-CHAP)",
             Self::Enable => "enabling the controller",
             Self::Identify => "identifying the controller",
         }

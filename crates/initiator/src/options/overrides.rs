@@ -3,11 +3,13 @@
 //! leave the default. A new option is a field here, a line in [`Overrides::apply`] and a field of
 //! [`Options`].
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ebof_nvme::{HostId, Nqn};
 
 use crate::options::Options;
+use crate::options::keys::KeySource;
 
 /// What differs from the defaults of [`Options`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,12 @@ pub struct Overrides {
     #[cfg_attr(feature = "clap", arg(short = 'I', long, value_name = "UUID", value_parser = parse::host_id))]
     #[cfg_attr(feature = "serde", serde(with = "text::host_id"))]
     pub hostid: Option<HostId>,
+    /// A file with our secret for authentication (DH-HMAC-CHAP), which nobody else may read
+    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-secret-file", value_name = "FILE", value_parser = parse::absolute))]
+    pub dhchap_secret_file: Option<PathBuf>,
+    /// A file with the subsystem's secret: the target has to prove that it has it, too
+    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::absolute))]
+    pub dhchap_ctrl_secret_file: Option<PathBuf>,
     /// I/O queues; one for each processor where nothing is said. For reads only, where there are
     /// write queues
     #[cfg_attr(feature = "clap", arg(short = 'i', long, value_name = "N", value_parser = parse::number::<u16>))]
@@ -168,6 +176,8 @@ impl Overrides {
             options.set_host_nqn(nqn.clone());
         }
         set(&mut options.host_id, self.hostid);
+        options.dhchap_key = self.dhchap_secret_file.clone().map(KeySource::File);
+        options.dhchap_ctrl_key = self.dhchap_ctrl_secret_file.clone().map(KeySource::File);
         options.host_traddr.clone_from(&self.host_traddr);
         options.host_iface.clone_from(&self.host_iface);
         set(&mut options.nr_io_queues, self.nr_io_queues);
@@ -207,6 +217,8 @@ fn set<T>(option: &mut T, given: Option<T>) {
 /// Parsers of arguments.
 #[cfg(feature = "clap")]
 pub mod parse {
+    use std::path::PathBuf;
+
     use ebof_grammar::units::{format_size, parse_size};
     use ebof_nvme::HostId;
 
@@ -218,6 +230,14 @@ pub mod parse {
     /// It is neither a UUID nor 32 hexadecimal digits.
     pub fn host_id(text: &str) -> Result<HostId, String> {
         HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
+    }
+
+    /// Parses a path: one that a process with another working directory understands, too.
+    ///
+    /// # Errors
+    /// It is empty, or there is no working directory.
+    pub fn absolute(text: &str) -> Result<PathBuf, String> {
+        std::path::absolute(text).map_err(|error| error.to_string())
     }
 
     /// Parses the limit of large writes' bytes under way; 0 is none.
@@ -309,6 +329,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "two lines for each option")]
     fn overrides_are_converted_to_the_options_units() {
         let host = Nqn::parse("nqn.2014-08.org.example:host").unwrap();
         let id = HostId::parse("00112233-4455-6677-8899-aabbccddeeff").unwrap();
@@ -317,6 +338,8 @@ mod tests {
             host_iface: Some("lo".to_owned()),
             hostnqn: Some(host.clone()),
             hostid: Some(id),
+            dhchap_secret_file: Some("/a".into()),
+            dhchap_ctrl_secret_file: Some("/b".into()),
             nr_io_queues: Some(3),
             nr_write_queues: Some(4),
             nr_poll_queues: Some(5),
@@ -350,6 +373,8 @@ mod tests {
             host_iface: Some("lo".to_owned()),
             host_nqn: host.clone(),
             host_id: id,
+            dhchap_key: Some(KeySource::File("/a".into())),
+            dhchap_ctrl_key: Some(KeySource::File("/b".into())),
             nr_io_queues: 3,
             nr_write_queues: 4,
             nr_poll_queues: 5,

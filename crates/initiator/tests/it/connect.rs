@@ -237,7 +237,8 @@ fn connect_is_refused() {
             "authentication-required",
             "the target wants this host to authenticate",
             "Connect asks for authentication before anything else",
-            "have the target not ask this host for keys: this version of ebof has none",
+            "name a file with the secret that the target has of host nqn.2014-08.org.example:host: \
+             --dhchap-secret-file FILE (`ebof gen-dhchap-key` makes a new one, for both ends)",
         ),
         (
             Status::CONNECT_RESTART_DISCOVERY,

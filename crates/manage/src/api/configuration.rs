@@ -361,6 +361,10 @@ impl Disruption<'_> {
                 (ends && before.name == controller.port)
                     .then(|| format!("its connection ends: port {} changes", before.name))
             }
+            Change::AlterHost { to, differences } if to.nqn.as_str() == controller.host_nqn => differences
+                .iter()
+                .any(|difference| difference.key == "dhchap_key" && difference.from.is_none())
+                .then(|| "its connection ends: the host has to prove who it is".to_owned()),
             Change::AlterDrive { to, differences } => {
                 let of = self.desired.subsystems.iter().find(|subsystem| subsystem.drive.as_ref() == Some(&to.name))?;
                 is_of(controller, of.nqn.as_str()).then(|| identity(differences, &["serial", "model"]))?

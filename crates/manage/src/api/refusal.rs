@@ -60,6 +60,10 @@ pub enum RefusalReason {
     DiscoveryPort,
     /// The subsystem does not allow this host.
     HostNotAllowed,
+    /// The subsystem only admits hosts that prove who they are, and there is no secret of this one.
+    NoSecret,
+    /// The host did not prove who it is.
+    NotAuthenticated,
     /// The host id is in use under another host NQN.
     HostIdConflict,
     /// All controller ids are taken.
@@ -118,6 +122,10 @@ impl RefusalReason {
             Self::SubsystemNotOnPort => "add the port to the subsystem's ports, or connect through one that has it",
             Self::DiscoveryPort => "this port answers discovery only: connect to an address that `ebof discover` lists",
             Self::HostNotAllowed => "add the host NQN to the subsystem's allowed_hosts, or set allow_any_host = true",
+            Self::NoSecret => "give the host a dhchap_key, or set the subsystem's security to \"anyone\"",
+            Self::NotAuthenticated => {
+                "compare the host's secret with its dhchap_key here; if the host wants a proof, it needs a dhchap_ctrl_key"
+            }
             Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",
             Self::HostShare => {
                 "disconnect what the host does not need, connect with fewer queues (-i), or raise host_share"

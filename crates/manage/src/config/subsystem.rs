@@ -1,4 +1,4 @@
-//! Subsystems, and the hosts that may connect to them.
+//! Subsystems.
 
 use ebof_nvme::Nqn;
 use serde::Serialize;
@@ -7,14 +7,6 @@ use super::written::{as_text, as_texts, is_true};
 use super::{ManagedDrive, Namespace, default_serial, limits};
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key};
-
-/// A host that subsystems can name. Keys will be added here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Host {
-    /// Its NQN.
-    #[serde(serialize_with = "as_text")]
-    pub nqn: Nqn,
-}
 
 /// What hosts connect to: a set of namespaces, or a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +25,9 @@ pub struct Subsystem {
     /// The hosts that may connect.
     #[serde(serialize_with = "as_texts")]
     pub allowed_hosts: Vec<Nqn>,
+    /// What it demands of hosts.
+    #[serde(skip_serializing_if = "Security::is_anyone")]
+    pub security: Security,
     /// The names of the ports that it is reached through.
     pub ports: Vec<String>,
     /// The lowest controller id it gives out: at least 1, and 0 is accepted where it has a drive.
@@ -50,6 +45,37 @@ pub struct Subsystem {
     pub identity: IdentityRule,
     /// Its namespaces, by NSID; none where it has a drive.
     pub namespaces: Vec<Namespace>,
+}
+
+/// What a subsystem demands of hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Security {
+    /// Nothing, of hosts without a key.
+    #[default]
+    Anyone,
+    /// A proof of who they are.
+    Authenticated,
+}
+
+impl Security {
+    /// Its names in a configuration.
+    pub const NAMES: &[&str] = &["anyone", "authenticated"];
+
+    /// Whether it is the default.
+    #[must_use]
+    pub fn is_anyone(&self) -> bool {
+        *self == Self::Anyone
+    }
+
+    /// Its name in a configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anyone => "anyone",
+            Self::Authenticated => "authenticated",
+        }
+    }
 }
 
 /// What the identifiers of a namespace follow for which the configuration has none.
@@ -86,6 +112,7 @@ impl Subsystem {
             nqn,
             allow_any_host: false,
             allowed_hosts: Vec::new(),
+            security: Security::Anyone,
             ports: Vec::new(),
             cntlid_min: limits::CNTLID_MIN,
             cntlid_max: limits::CNTLID_MAX,
@@ -114,11 +141,6 @@ impl Subsystem {
         drive.model.iter().for_each(|model| subsystem.model.clone_from(model));
         subsystem
     }
-}
-
-impl Host {
-    pub(crate) const KEYS: &[Key<Self>] =
-        &[Key { name: "nqn", form: Form::Nqn { set: None }, default: Required, text: "its NQN" }];
 }
 
 impl Subsystem {
@@ -162,6 +184,19 @@ impl Subsystem {
             form: Form::Other("list of NQNs"),
             default: Words("none"),
             text: "the hosts that may connect; each needs an entry in `[[hosts]]`",
+        },
+        Key {
+            name: "security",
+            form: Form::Name {
+                names: Security::NAMES,
+                set: |subsystem, name| {
+                    subsystem.security =
+                        if name == "authenticated" { Security::Authenticated } else { Security::Anyone };
+                },
+            },
+            default: Words("`\"anyone\"`"),
+            text: "what it demands of hosts: `\"authenticated\"`, that they have a `dhchap_key` and prove it. With \
+                   `\"anyone\"` only those that have one must",
         },
         Key {
             name: "ports",

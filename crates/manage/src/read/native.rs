@@ -2,11 +2,11 @@
 //!
 //! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
-use crate::config::{Assigned, Config, Host, Port, TargetOptions, limits};
+use crate::config::{Assigned, Config, Host, KeyPlace, Port, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
 use crate::read::table::Table;
-use crate::read::tree::{Node, Value};
+use crate::read::tree::{KeyEntry, Node, Value};
 use crate::read::values::{self, as_string};
 
 mod backing;
@@ -136,12 +136,45 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     let mut table = Table::open("a host", node, out)?.with(Host::KEYS);
     let named = table.required("nqn", "\"nqn.2014-08.org.nvmexpress:uuid:...\"", out);
     let nqn = named.and_then(|node| values::nqn("nqn", node, out));
+    let dhchap_key = table.entry("dhchap_key").and_then(|entry| read_key_place(entry, out));
+    let dhchap_ctrl_key = table.entry("dhchap_ctrl_key").and_then(|entry| read_key_place(entry, out));
     table.finish(out);
+    if let (Some(_), None, Some(entry)) = (&dhchap_ctrl_key, &dhchap_key, table.entry("dhchap_ctrl_key")) {
+        let message = "`dhchap_ctrl_key` without `dhchap_key`: only a host that proves who it is can ask for a proof";
+        out.error(entry.key_span.clone(), message, "add `dhchap_key`, or leave it out");
+    }
     if let (Some(node), Some(nqn)) = (named, &nqn) {
         known.unique.claim("the host NQN", nqn.as_str(), &node.span, out);
     }
     if let Some(Value::String(text)) = named.map(|node| &node.value) {
         known.hosts.insert(text.clone());
     }
-    nqn.map(|nqn| Host { nqn })
+    nqn.map(|nqn| Host { nqn, dhchap_key, dhchap_ctrl_key })
+}
+
+/// Where a key is; a key itself has no place in a configuration, which is shown, compared and kept.
+fn read_key_place(entry: &KeyEntry, out: &mut Collector<'_>) -> Option<KeyPlace> {
+    const HELP: &str = "accepted: { file = \"/etc/ebof/keys/NAME\" } or { credential = \"NAME\" }";
+    let span = entry.node.span.clone();
+    let Value::Table(entries) = &entry.node.value else {
+        let message = format!("`{}` says where the key is, not which: this is {}", entry.key, entry.node.value.kind());
+        out.error(span, message, HELP);
+        return None;
+    };
+    let [place] = &entries[..] else {
+        out.error(span, format!("`{}` has {} keys", entry.key, entries.len()), HELP);
+        return None;
+    };
+    let text = as_string(&place.key, &place.node, out)?;
+    let found = KeyPlace::named(&place.key, text);
+    let is_legal = match &found {
+        Some(KeyPlace::File(path)) => !path.is_empty(),
+        // A name of a file in one directory.
+        Some(KeyPlace::Credential(name)) => !name.is_empty() && !name.contains('/') && !name.starts_with('.'),
+        None => false,
+    };
+    if !is_legal {
+        out.error(place.node.span.clone(), format!("`{}` of `{}` is no place of a key", place.key, entry.key), HELP);
+    }
+    found.filter(|_| is_legal)
 }

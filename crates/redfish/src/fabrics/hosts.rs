@@ -48,7 +48,7 @@ pub(super) fn add(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> 
 /// A host as the configuration describes it; `None` if a text is no NQN.
 pub(super) fn described(nqn: &str) -> Option<Host> {
     match nqn.parse() {
-        Ok(Attachee::Host(nqn)) => Some(Host { nqn }),
+        Ok(Attachee::Host(nqn)) => Some(Host::new(nqn)),
         _ => None,
     }
 }

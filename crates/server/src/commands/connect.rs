@@ -11,8 +11,8 @@ use crate::shared::reactor_context::ReactorContext;
 /// What the registry has decided about Connect.
 pub(crate) struct Decided {
     pub(crate) step: Step,
-    /// The connection is a queue now, which executes commands.
-    pub(crate) is_open: bool,
+    /// The connection is a queue now, whose host may have to prove who it is.
+    pub(crate) is_connected: bool,
 }
 
 /// Has the registry decide about Connect, whose data have come.
@@ -32,7 +32,7 @@ pub(crate) fn decide(
     } else if is_deferred {
         tracing::debug!(peer = %peer.address, "Connect waits for the host's earlier queues");
     }
-    Decided { step, is_open: queue.is_open() }
+    Decided { step, is_connected: queue.is_connected() }
 }
 
 /// Has the registry decide about a host that is attached directly, without a Connect.
@@ -59,7 +59,7 @@ fn arrival(handle: Handle, peer: &Peer) -> Arrival {
     Arrival { handle, port: peer.port.id, local: peer.local(), peer: peer.address.to_string() }
 }
 
-/// The connection has become a queue: reports it and logs it.
+/// The connection is a queue that executes commands: reports it and logs it.
 pub(crate) fn report(queue: &Queue, link: &Link, context: &ReactorContext<'_>) {
     let shared = context.shared;
     if queue.is_admin()

@@ -3,6 +3,7 @@
 //! Where the queue has to decide next, its step is returned: `commands.rs` carries it out.
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use ebof_authentication::Computed;
 use ebof_backend::Operation;
 use ebof_drive::Refusal;
 use ebof_fabrics::{DriveTask, IoTask, QuiesceStep, RingTask, Step, Task, TransferKind};
@@ -54,6 +55,7 @@ impl Elsewhere<'_> {
             | Task::Connect
             | Task::DeferConnect(_)
             | Task::Shared
+            | Task::Authenticate(_)
             | Task::LbaStatus(_) => unreachable!("done on the connection's own"),
         }
     }
@@ -125,6 +127,16 @@ impl Elsewhere<'_> {
         let Some(Command { task: Task::Drive(task), .. }) = self.0.slots.get_mut(slot) else { return None };
         let answer = DriveTask::preempted(task)?;
         self.decide(slot, Ok(answer))
+    }
+
+    /// What an authentication had to have computed. The command may be gone, and another one in its
+    /// place.
+    pub(super) fn on_computed(&mut self, slot: u32, computed: Computed) -> Option<(Step, Origin)> {
+        self.0.slots.get(slot).filter(|command| matches!(command.task, Task::Authenticate(_)))?;
+        let command = self.0.slots.remove(slot)?;
+        self.0.computed = None;
+        let origin = command.origin();
+        Some((self.0.queue.computed(command.executing, computed), origin))
     }
 
     fn decide(&mut self, slot: u32, answer: Result<ebof_drive::Answer, Refusal>) -> Option<(Step, Origin)> {

@@ -37,6 +37,8 @@ pub(crate) struct Execution {
     pub(super) drive: DriveAccess,
     pub(super) devices: DeviceAccess,
     pub(super) copies: PendingCopies,
+    /// While something is computed for the host's proof, and somebody wants to know.
+    pub(super) computed: Option<Arc<()>>,
 }
 
 impl Execution {
@@ -50,6 +52,7 @@ impl Execution {
             drive: DriveAccess::new(handle),
             devices: DeviceAccess::new(handle),
             copies: PendingCopies::default(),
+            computed: None,
         }
     }
 

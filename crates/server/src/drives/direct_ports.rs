@@ -112,6 +112,7 @@ mod tests {
             firmware: config.firmware,
             allow_any_host: true,
             allowed_hosts: Vec::new(),
+            authenticated_only: false,
             ports: ports.iter().map(|&port| PortId(port)).collect(),
             cntlid_min: ebof_nvme::ControllerId(1),
             cntlid_max: ebof_nvme::ControllerId(100),

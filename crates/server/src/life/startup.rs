@@ -12,7 +12,7 @@ use ebof_backend::{BlockBytes, Device, IoFactory, Remover, Spec};
 use ebof_drive::View;
 use ebof_fabrics::{self as fabrics, DataId, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
 use ebof_manage::api::DriveStatus;
-use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Subsystem};
+use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Security, Subsystem};
 use ebof_manage::listen::Transport;
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::log::{AddressFamily, SecType, TrType};
@@ -30,6 +30,7 @@ use crate::environment::{Environment, RdmaNetwork};
 use crate::life::control::Listening;
 use crate::life::missing::MissingKey;
 use crate::life::object::{Identifiers, identifiers, object_of};
+use crate::life::secrets::{self, Secrets};
 use crate::ports::listener::{Bound, RdmaListener, as_io_error};
 use crate::ports::port::PortState;
 use crate::ports::sockets;
@@ -49,6 +50,8 @@ pub(crate) struct Devices {
     pub(crate) ids: DeviceIds,
     /// The paths of files that were made at the start, and of what drives were made on.
     pub(crate) made: Vec<String>,
+    /// The secrets of hosts.
+    pub(crate) secrets: Secrets,
     environment: Environment,
 }
 
@@ -94,7 +97,8 @@ impl Devices {
         threads: &mut DriveThreads<'_>,
         mut missing: impl FnMut(MissingKey, StartError) -> Result<(), StartError>,
     ) -> Result<Self, StartError> {
-        let mut devices = Self { environment: environment.clone(), ..Self::default() };
+        let secrets = secrets::read(config)?;
+        let mut devices = Self { secrets, environment: environment.clone(), ..Self::default() };
         for subsystem in config.enabled_subsystems() {
             for namespace in subsystem.enabled_namespaces() {
                 let key = (subsystem.nqn.clone(), namespace.nsid);
@@ -202,7 +206,8 @@ impl Devices {
 
     /// Other devices, named by the same counter and opened in the same environment.
     pub(crate) fn with(&self, open: BTreeMap<NamespaceKey, OpenNamespace>, actors: Vec<OpenDrive>) -> Self {
-        Self { open, actors, ids: self.ids.clone(), made: Vec::new(), environment: self.environment.clone() }
+        let (ids, secrets, environment) = (self.ids.clone(), self.secrets.clone(), self.environment.clone());
+        Self { open, actors, ids, made: Vec::new(), secrets, environment }
     }
 
     /// Names for devices.
@@ -280,6 +285,7 @@ impl Devices {
         };
         let mut model = Model::new(discovery);
         model.generation = generation;
+        model.secrets = self.secrets.clone();
         model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
         model.disabled =
             config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();
@@ -309,6 +315,7 @@ impl Devices {
             firmware: config.firmware.clone(),
             allow_any_host: config.allow_any_host,
             allowed_hosts: config.allowed_hosts.clone(),
+            authenticated_only: config.security == Security::Authenticated,
             ports: reached.map(|port| port.id).collect(),
             cntlid_min: ControllerId(config.cntlid_min),
             cntlid_max: ControllerId(config.cntlid_max),

@@ -71,6 +71,8 @@ pub(crate) enum Kind {
     ClientRefused,
     /// A connection cannot be watched.
     Unwatched,
+    /// This machine lacks what a host's proof needs.
+    Unprovable,
     /// A network card keeps memory.
     Pinned,
     /// A device failed.
@@ -121,6 +123,7 @@ impl Kind {
             Self::Lost => "connections that the adapter has given up",
             Self::ClientRefused => "refused requests of virtual machines",
             Self::Unwatched => "connections that cannot be watched",
+            Self::Unprovable => "proofs of hosts that this machine cannot take",
             Self::Pinned => "network cards that keep memory",
             Self::Device(_) => "device errors",
             Self::Protection => "mismatches of protection information",

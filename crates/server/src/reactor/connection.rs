@@ -334,12 +334,13 @@ impl Connection {
     pub(crate) fn book_end(&self, end: &End, shared: &Shared) {
         let Self { link, commands, .. } = self;
         shared.retire(self.handle, commands.execution.counters.series());
-        let host = commands.execution.queue.host().map_or("-", Nqn::as_str);
-        let queue = commands.execution.queue.id().map(|id| id.0);
+        let of_queue = &commands.execution.queue;
+        let host = of_queue.host().map_or("-", Nqn::as_str);
+        let queue = of_queue.id().map(|id| id.0);
         let unconnected = matches!(link.state, State::Handshake { .. });
         let peer = link.peer().address;
         if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
-            shared.refuse(peer, &link.peer().port, reason, None, None, end.to_string());
+            shared.refuse(peer, &link.peer().port, reason, of_queue.host(), of_queue.subsystem(), end.to_string());
             return;
         }
         if let Some(trouble) = trouble_of(end) {
@@ -347,9 +348,8 @@ impl Connection {
             shared.trouble(if label.is_empty() { OTHERS } else { label }, trouble);
         }
         let wanted = is_wanted(end);
-        if let Some(association) =
-            commands.execution.queue.association().filter(|_| commands.execution.queue.is_admin())
-        {
+        // One that has proven nothing was never reported.
+        if let Some(association) = of_queue.association().filter(|_| of_queue.is_admin() && of_queue.is_open()) {
             shared.report_ended(association, link.peer(), end, wanted);
         }
         let kind = match wanted {
@@ -432,6 +432,7 @@ fn is_wanted(end: &End) -> bool {
                     | CloseReason::SubsystemRemoved
                     | CloseReason::FunctionTaken
                     | CloseReason::HostNotAllowed
+                    | CloseReason::ProofDemanded
             )
     );
     by_change || matches!(end, End::PeerClosed | End::Shutdown | End::Reset)
@@ -462,6 +463,9 @@ fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
         End::Fatal(error) if is_client_hello(&error.header) => RefusalReason::Tls,
         End::Fatal(_) => RefusalReason::NotNvme,
         End::Handshake(_) | End::NotEstablished(_) => RefusalReason::HandshakeTimeout,
+        End::Association(CloseReason::NotAuthenticated(_) | CloseReason::HostGaveUp(_)) => {
+            RefusalReason::NotAuthenticated
+        }
         _ => return None,
     })
 }

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ebof_authentication::Computed;
 use ebof_drive::Refusal;
 use ebof_fabrics::{DeviceId, Handle, Notice, RingTask};
 use ebof_loopback::TargetEnd;
@@ -97,6 +98,8 @@ pub(crate) enum CommandReply {
     Created(Status),
     /// It may go to its drive, with this ticket.
     Admitted(Ticket),
+    /// What an authentication had to have computed.
+    Computed(Computed),
 }
 
 /// A connection that was admitted.

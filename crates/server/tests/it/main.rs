@@ -6,6 +6,7 @@
     reason = "a test fails by panicking; sizes are small"
 )]
 
+mod authentication;
 mod bad_blocks;
 mod bad_input;
 mod config;

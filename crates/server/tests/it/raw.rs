@@ -57,6 +57,16 @@ impl Raw {
         (raw, connected.dw0.get() as u16)
     }
 
+    /// An Admin Queue that `host` has connected; the controller is not enabled.
+    pub(crate) fn connected_as(address: SocketAddr, host: &str) -> Self {
+        let mut raw = Self::initialized(address);
+        let mut data = connect_data(0xffff);
+        data.hostnqn = Nqn::parse(host).unwrap().to_field();
+        raw.send(connect(0, 32), 1, data.as_bytes());
+        assert!(raw.completion().status().is_success());
+        raw
+    }
+
     /// Sends the data that an R2T requests.
     pub(crate) fn send_data(&mut self, r2t: &[u8], data: &[u8]) {
         assert_eq!(r2t[16..20], (data.len() as u32).to_le_bytes(), "the R2T asks for all of it");

@@ -181,7 +181,7 @@ fn hosts_that_are_not_allowed_are_refused_and_logged() {
     let mut config = config(&["mem:1Mi"]);
     config.subsystems[0].allow_any_host = false;
     let allowed = Nqn::parse("nqn.2014-08.org.example:friend").unwrap();
-    config.hosts.push(Host { nqn: allowed.clone() });
+    config.hosts.push(Host::new(allowed.clone()));
     config.subsystems[0].allowed_hosts.push(allowed.clone());
     let (target, address) = start(config);
     let mut options = options(address);

@@ -349,6 +349,7 @@ fn check_bounds(executing: &Executing, task: &Task) {
             assert!(data.len() <= 1 << 20 && u32::try_from(data.len()).is_ok_and(|bytes| bytes <= executing.length()));
         }
         Task::Rings(_) => unreachable!("no port is a direct one"),
+        Task::Authenticate(_) => unreachable!("no host has a secret"),
         Task::Drive(_) | Task::DeferConnect(_) | Task::Io(IoTask::Flush(_)) | Task::Abort(..) | Task::Reset(_) => {}
         Task::Receive | Task::Connect | Task::Shared | Task::LbaStatus(_) => {
             unreachable!("{task:?} is carried out at once")

@@ -132,7 +132,7 @@ fn behind_a_shut_gate_a_host_reads_properties_and_does_nothing_else() {
         [admin::IDENTIFY, admin::KEEP_ALIVE, admin::ASYNC_EVENT_REQUEST, admin::ABORT, admin::GET_LOG_PAGE];
     let refused = admin_commands.map(command).into_iter().chain([Property::set(offset::CC, Cc::ENABLE.0), timer]);
     for sqe in refused {
-        assert_eq!(alice.status_of(&sqe), Status::AUTHENTICATION_REQUIRED.dnr().more(), "{sqe:?}");
+        assert_eq!(alice.status_of(&sqe), Status::AUTHENTICATION_REQUIRED.dnr(), "{sqe:?}");
     }
     assert_eq!(alice.queue.outstanding(), 0);
 
@@ -155,11 +155,11 @@ fn an_io_queue_behind_a_shut_gate_gives_nothing_to_a_device() {
     let connected = io.admit(&mut registry, ALICE, ONE_ID, 1, cntlid);
     assert!(connected.status().is_success());
     for opcode in [nvm::READ, nvm::WRITE, nvm::FLUSH, nvm::COMPARE, nvm::WRITE_ZEROES] {
-        assert_eq!(io.status_of(&command(opcode)), Status::AUTHENTICATION_REQUIRED.dnr().more());
+        assert_eq!(io.status_of(&command(opcode)), Status::AUTHENTICATION_REQUIRED.dnr());
     }
     let mut first = command(nvm::COMPARE);
     first.flags |= 1;
-    assert_eq!(io.status_of(&first), Status::AUTHENTICATION_REQUIRED.dnr().more());
+    assert_eq!(io.status_of(&first), Status::AUTHENTICATION_REQUIRED.dnr());
     assert_eq!(io.queue.executing(), 0);
 
     registry.open(&mut io.queue, 1000);

@@ -3,6 +3,8 @@
 
 use std::net::Ipv6Addr;
 
+use ebof_authentication::Explanation;
+use ebof_authentication::host::Refusal;
 use ebof_nvme::connect::field_name;
 use ebof_nvme::property::Csts;
 use ebof_nvme::uri::Transport;
@@ -55,6 +57,15 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
             format!("cannot discover at {to}: {nqn} is a subsystem with namespaces, not a discovery service")
         }
         K::AuthenticationRequired => format!("cannot connect to {to}: the target wants this host to authenticate"),
+        K::SecureChannelRequired => {
+            format!("cannot connect to {to}: the target wants authentication with a secure channel behind it")
+        }
+        K::NotProven => format!("cannot connect to {to}: the target does not prove that it is the one that is meant"),
+        K::Key(_) => format!("cannot connect to {to}: this host's secret cannot be used"),
+        K::Authentication(Refusal::ByController { .. } | Refusal::Unexplained) => {
+            format!("cannot connect to {to}: the target does not take this host for {}", tried.host_nqn)
+        }
+        K::Authentication(_) => format!("cannot connect to {to}: this host does not trust the target"),
         K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
         K::LogChanges => format!("cannot read the discovery log of {to}: it changes faster than it can be read"),
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
@@ -123,6 +134,10 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::IsDiscovery => "Identify Controller: controller type 2, discovery controller".to_owned(),
         K::NotDiscovery => "Identify Controller: not a discovery controller".to_owned(),
         K::AuthenticationRequired => "Connect asks for authentication before anything else".to_owned(),
+        K::SecureChannelRequired => "Connect asks for secure channel concatenation (ASCR)".to_owned(),
+        K::NotProven => "Connect does not ask for authentication, in which the target would prove itself".to_owned(),
+        K::Key(reason) => reason.clone(),
+        K::Authentication(refusal) => refusal.to_string(),
         K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
         K::LogChanges => "another generation of the log at each of ten tries".to_owned(),
         K::Status { status, .. } => status.to_string(),
@@ -142,7 +157,11 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
 const LOCAL_ADDRESS: &str = "give --host-traddr an address of this machine, and --host-iface one of its interfaces (which \
                              may need root); `ip address` lists them";
 
+const CONTROLLER_BUSY: &str = "disconnect a host that is not needed, raise the target's limit, or try again in a while: a \
+                               target frees the controllers of a host that vanished only after its keep-alive time-out";
+
 /// What to do.
+#[expect(clippy::too_many_lines, reason = "an arm for each kind")]
 pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
     if let Some(text) = to_do_over_rdma(kind, tried) {
         return text;
@@ -151,7 +170,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::NameNotResolved { .. } => "check the spelling of --traddr, or give the address itself".to_owned(),
         K::LocalAddress { .. } => LOCAL_ADDRESS.to_owned(),
         K::SocketOption { option, .. } if option.starts_with("--zerocopy-send") => ebof_pinned::ADVICE.to_owned(),
-        K::SocketOption { .. } => "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN".to_owned(),
+        K::SocketOption { .. } => {
+            "leave the option away, give it a smaller value, or run with CAP_NET_ADMIN".to_owned()
+        }
         K::Refused => format!(
             "see whether the target runs and listens on port {}: on its machine `ss -ltn`; NVMe/TCP subsystems are \
              usually on port 4420, discovery services on 8009 or 4420",
@@ -159,16 +180,22 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         ),
         K::Unreachable { .. } => "check the address, the route (`ip route get ADDRESS`) and the firewalls".to_owned(),
         K::TimedOut { .. } => to_do_about_time(tried.step).to_owned(),
-        K::ClosedDuringInit { .. } => "the target may have reached its limit of connections, may want TLS on this port, may \
+        K::ClosedDuringInit { .. } => {
+            "the target may have reached its limit of connections, may want TLS on this port, may \
             be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
-            .to_owned(),
+                .to_owned()
+        }
         K::NotNvme { first_bytes } if looks_like_tls(first_bytes) => {
             "this port wants TLS: connect to a port without it".to_owned()
         }
-        K::NotNvme { .. } => "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned(),
-        K::NoRdma { .. } | K::NoRdmaDevice { .. } | K::RdmaLimit { .. } | K::Rejected { .. } | K::RejectedByManager { .. } => {
-            "connect with -t tcp".to_owned()
+        K::NotNvme { .. } => {
+            "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned()
         }
+        K::NoRdma { .. }
+        | K::NoRdmaDevice { .. }
+        | K::RdmaLimit { .. }
+        | K::Rejected { .. }
+        | K::RejectedByManager { .. } => "connect with -t tcp".to_owned(),
         K::DigestRefused { header, data } => {
             let flag = match (header, data) {
                 (true, true) => "--hdr-digest and --data-digest",
@@ -180,36 +207,89 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::WrongNqn => format!(
             "compare the name with what `ebof discover -t {} -a {} -s {}` lists; a subsystem that does not admit \
              host {} may be hidden from it",
-            tried.transport.name(), tried.traddr, tried.trsvcid, tried.host_nqn
+            tried.transport.name(),
+            tried.traddr,
+            tried.trsvcid,
+            tried.host_nqn
         ),
         K::HostNotAllowed => format!(
             "add host {} to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is",
             tried.host_nqn
         ),
-        K::ControllerBusy { .. } => {
-            "disconnect a host that is not needed, raise the target's limit, or try again in a while: a target frees the \
-             controllers of a host that vanished only after its keep-alive time-out"
-                .to_owned()
-        }
+        K::ControllerBusy { .. } => CONTROLLER_BUSY.to_owned(),
         K::InvalidParameter { in_data, offset, .. } => advice(*in_data, *offset).to_owned(),
         K::IsDiscovery => format!(
             "list what it offers with `ebof discover -t {} -a {} -s {}`, then connect to one of those",
-            tried.transport.name(), tried.traddr, tried.trsvcid
+            tried.transport.name(),
+            tried.traddr,
+            tried.trsvcid
         ),
-        K::NotDiscovery => "use `ebof connect` for it; to discover, leave the NQN away or give the discovery service's".to_owned(),
-        K::AuthenticationRequired => "have the target not ask this host for keys: this version of ebof has none".to_owned(),
+        K::NotDiscovery => {
+            "use `ebof connect` for it; to discover, leave the NQN away or give the discovery service's".to_owned()
+        }
+        K::AuthenticationRequired | K::SecureChannelRequired | K::NotProven | K::Key(_) | K::Authentication(_) => {
+            to_do_about_secrets(kind, tried)
+        }
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
         K::LogChanges => "try again: somebody changes the target's configuration just now".to_owned(),
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
         K::Status { .. } => "see the target's log: it says that trying again would not help".to_owned(),
         K::Closed { .. } | K::RdmaFailed { .. } => "see the target's log, and try again".to_owned(),
-        K::Terminated(_) | K::Protocol { .. } => "one of the two ends has a bug: report it with this text and, if you can, a \
+        K::Terminated(_) | K::Protocol { .. } => {
+            "one of the two ends has a bug: report it with this text and, if you can, a \
             packet capture (`tcpdump -w`)"
-            .to_owned(),
+                .to_owned()
+        }
         K::NotReady { .. } => "see the target's log and the health of its drive, then try again".to_owned(),
         K::Unsupported { .. } => "see what the target offers (`ebof id-ctrl`) and what was asked for".to_owned(),
         K::System { errno, .. } => to_do_about_system(*errno, &tried.traddr),
         K::Cancelled => "nothing".to_owned(),
+    }
+}
+
+/// What to do about authentication.
+fn to_do_about_secrets(kind: &K, tried: &Tried) -> String {
+    match kind {
+        K::AuthenticationRequired => format!(
+            "name a file with the secret that the target has of host {}: --dhchap-secret-file FILE (`ebof gen-dhchap-key` \
+             makes a new one, for both ends)",
+            tried.host_nqn
+        ),
+        K::SecureChannelRequired => {
+            "connect to a port or subsystem without that: TLS is not supported by this version of ebof".to_owned()
+        }
+        K::NotProven => "see whether the target has a secret of this host, and whether the address is right; without \
+            --dhchap-ctrl-secret-file anybody's target will do"
+            .to_owned(),
+        K::Key(_) => "mend the file, or name another one".to_owned(),
+        K::Authentication(refusal) => to_do_about_authentication(refusal, tried),
+        _ => "see the target's log".to_owned(),
+    }
+}
+
+/// What to do if an authentication failed.
+fn to_do_about_authentication(refusal: &Refusal, tried: &Tried) -> String {
+    match refusal {
+        Refusal::ByController { explanation: Explanation::HashNotUsable | Explanation::GroupNotUsable } => {
+            "see which hash functions and groups the target allows: this host offers all".to_owned()
+        }
+        Refusal::ByController { explanation: Explanation::SecureChannelMismatch } => {
+            "see whether the target wants TLS behind the authentication".to_owned()
+        }
+        Refusal::ByController { .. } | Refusal::Unexplained => format!(
+            "compare the secret with the one that the target has of host {} (`ebof check-dhchap-key` shows its kind): a \
+             secret with a hash belongs to one host NQN; if the target was to prove itself, it may have no secret for that",
+            tried.host_nqn
+        ),
+        Refusal::WrongResponse | Refusal::NoResponse => {
+            "see whether the address is right, and whether the target has the same secret of the subsystem".to_owned()
+        }
+        Refusal::HashNotOffered { .. } | Refusal::GroupNotOffered { .. } => {
+            "see the target's settings of authentication: it has to choose what is offered".to_owned()
+        }
+        Refusal::RepeatedChallenge | Refusal::Value | Refusal::Message { .. } => {
+            "the target has a bug, or somebody in between changes what it says: see its log".to_owned()
+        }
     }
 }
 
@@ -243,7 +323,7 @@ fn to_do_about_time(step: Step) -> &'static str {
             "something accepts connections there but does not speak: check that the port is an NVMe/TCP port, and that the \
              target is not stopped or overloaded"
         }
-        Step::Connect | Step::Enable | Step::Identify => {
+        Step::Connect | Step::Authenticate | Step::Enable | Step::Identify => {
             "the target is alive but slow: see its log, or give it more time"
         }
     }

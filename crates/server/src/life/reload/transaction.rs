@@ -22,6 +22,7 @@ use crate::life::control::{Listening, Order};
 use crate::life::in_force::InForce;
 use crate::life::missing::Missing;
 use crate::life::object::{KnownData, check_drives};
+use crate::life::secrets::{self, Secrets};
 use crate::life::serve::Target;
 use crate::life::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, drive_of, listen_at};
 use crate::life::unfinished;
@@ -43,6 +44,8 @@ pub(super) struct Reload<'c> {
     old: &'c Config,
     config: &'c Config,
     purpose: Purpose,
+    /// Those of the new configuration, once they are read.
+    secrets: Option<Secrets>,
     /// Which data hosts have, and by what they know them.
     known: KnownData,
     /// Open devices that stay with their namespaces.
@@ -81,6 +84,7 @@ impl<'c> Reload<'c> {
             old,
             config,
             purpose,
+            secrets: None,
             known: KnownData::of(old, &devices),
             stay: BTreeMap::new(),
             moves: Vec::new(),
@@ -329,6 +333,10 @@ impl<'c> Reload<'c> {
 
     /// Whether what was taken makes a model.
     pub(super) fn check(&mut self) -> Result<(), StartError> {
+        // What is missing is looked for without a change of anything else.
+        if self.purpose == Purpose::Change {
+            self.secrets = Some(secrets::read(self.config)?);
+        }
         contradictions::check_ports(self.drives_stay.iter().map(|(_, now)| now), self.old, self.config)?;
         let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();
         unfinished::finish(&self.taken.drives, &stay);
@@ -346,7 +354,9 @@ impl<'c> Reload<'c> {
             (key.clone(), OpenNamespace { drive, ..plain.clone() })
         });
         let actors = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken.drives).cloned().collect();
-        self.taken.blank.with(open.collect(), actors)
+        let mut devices = self.taken.blank.with(open.collect(), actors);
+        self.secrets.iter().for_each(|read| devices.secrets.clone_from(read));
+        devices
     }
 
     /// In the order of the configuration.

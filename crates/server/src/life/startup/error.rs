@@ -6,13 +6,27 @@ use std::time::Duration;
 
 use ebof_fabrics as fabrics;
 use ebof_manage::Listen;
+use ebof_manage::config::KeyPlace;
 use ebof_nvme::{Nqn, Uuid};
 
 use crate::drives::{DriveOpenError, NotShown};
+use crate::life::secrets::KeyError;
 
 /// Why a target does not start, or a configuration cannot be put in force.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// A key of a host cannot be used.
+    #[error("{key} of host {host} ({place}): {error}")]
+    HostKey {
+        /// The host.
+        host: Nqn,
+        /// Which key of the configuration.
+        key: &'static str,
+        /// Where it is.
+        place: KeyPlace,
+        /// What is wrong.
+        error: Box<KeyError>,
+    },
     /// A drive was refused.
     #[error("namespace {nsid} of {subsystem}: {error}")]
     Drive {

@@ -1,0 +1,113 @@
+//! The text form in which keys are exchanged: `PREFIX:hh:BASE64:`, where the encoded bytes are the
+//! key and its CRC-32 (Base, Secret representation; NVMe/TCP, PSK interchange format).
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::hash::Hash;
+use crate::key::KeyMaterial;
+
+/// Bytes of the CRC-32 behind a key.
+const CRC_BYTES: usize = 4;
+
+/// Why a text is not a key. No message has a part of the text: it may be a key with one wrong
+/// character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TextError {
+    /// It does not begin as such a key does.
+    #[error("the key has to begin with {prefix:?} and a colon")]
+    Prefix {
+        /// What was expected.
+        prefix: &'static str,
+    },
+    /// There are not four parts, or the last one is not empty.
+    #[error("the key has to have the form {prefix}:hh:BASE64: with a colon at its end")]
+    Form {
+        /// What it begins with.
+        prefix: &'static str,
+    },
+    /// The hash is not one of these.
+    #[error("the two digits of the hash have to be {allowed}")]
+    Hash {
+        /// Those that are allowed.
+        allowed: &'static str,
+    },
+    /// It is not base64.
+    #[error("the part behind the hash is not base64 (with padding, without line breaks)")]
+    Base64,
+    /// The key has another length.
+    #[error("the key has {bytes} bytes with its checksum, expected are {expected}")]
+    Length {
+        /// Decoded bytes.
+        bytes: usize,
+        /// In words.
+        expected: &'static str,
+    },
+    /// The checksum differs: a character was lost or changed.
+    #[error("the key's checksum (CRC-32) is wrong: a part of it was lost or changed")]
+    Checksum,
+}
+
+/// What makes one kind of key different from the other.
+pub(crate) struct Kind {
+    pub(crate) prefix: &'static str,
+    /// Those with which there may be a hash, in words and as a test.
+    pub(crate) hashes: (&'static str, HashTest),
+    /// Lengths of keys, in words with the checksum and as a test.
+    pub(crate) lengths: (&'static str, LengthTest),
+}
+
+type HashTest = fn(Option<Hash>) -> bool;
+type LengthTest = fn(Option<Hash>, usize) -> bool;
+
+/// Reads a key and the hash that is named with it; 00 is none.
+pub(crate) fn parse(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash>), TextError> {
+    let prefix = kind.prefix;
+    let rest = text.trim().strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
+    let rest = rest.ok_or(TextError::Prefix { prefix })?;
+    let (digits, rest) = rest.split_once(':').ok_or(TextError::Form { prefix })?;
+    let encoded = rest.strip_suffix(':').filter(|encoded| !encoded.contains(':')).ok_or(TextError::Form { prefix })?;
+    let unknown = TextError::Hash { allowed: kind.hashes.0 };
+    let hash = match digits {
+        "00" => None,
+        "01" => Some(Hash::Sha256),
+        "02" => Some(Hash::Sha384),
+        "03" => Some(Hash::Sha512),
+        _ => return Err(unknown),
+    };
+    if !kind.hashes.1(hash) {
+        return Err(unknown);
+    }
+    let decoded = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| TextError::Base64)?);
+    let bytes = decoded.len();
+    let length = TextError::Length { bytes, expected: kind.lengths.0 };
+    let (key, crc) = decoded.split_last_chunk::<CRC_BYTES>().ok_or(length)?;
+    if !kind.lengths.1(hash, key.len()) {
+        return Err(length);
+    }
+    if checksum(key) != u32::from_le_bytes(*crc) {
+        return Err(TextError::Checksum);
+    }
+    Ok((KeyMaterial::new(key.to_vec()), hash))
+}
+
+/// The text of a key.
+pub(crate) fn encode(prefix: &str, key: &KeyMaterial, hash: Option<Hash>) -> Zeroizing<String> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(key.bytes().len() + CRC_BYTES));
+    bytes.extend_from_slice(key.bytes());
+    bytes.extend_from_slice(&checksum(key.bytes()).to_le_bytes());
+    let encoded = Zeroizing::new(STANDARD.encode(&*bytes));
+    Zeroizing::new(format!("{prefix}:{:02}:{}:", hash.map_or(0, Hash::id), &*encoded))
+}
+
+fn checksum(key: &[u8]) -> u32 {
+    // The library returns 64 bits for all of its algorithms.
+    let [a, b, c, d, ..] = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, key).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}

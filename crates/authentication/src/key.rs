@@ -1,0 +1,54 @@
+//! Bytes that nobody else may see.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// Secret bytes: erased when dropped, compared in constant time, and shown by no `Debug`.
+#[derive(Clone)]
+pub struct KeyMaterial(Zeroizing<Vec<u8>>);
+
+impl KeyMaterial {
+    /// Takes the bytes over.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The bytes, for a computation. They must not be copied to where they are not erased.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq for KeyMaterial {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for KeyMaterial {}
+
+impl fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secret bytes", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn no_byte_of_a_key_is_formatted() {
+        let key = KeyMaterial::new(vec![0xab; 32]);
+        assert_eq!(format!("{key:?}"), "32 secret bytes");
+        assert_eq!(format!("{key:#?}"), "32 secret bytes");
+    }
+}

@@ -1,0 +1,71 @@
+//! Authentication Send and Authentication Receive, as far as others are concerned: the gate of a
+//! queue opens, or the queue ends.
+
+use ebof_authentication::controller::TransactionOutcome;
+use ebof_nvme::Status;
+use ebof_nvme::opcode::fabrics;
+
+use super::Registry;
+use crate::executing::Executing;
+use crate::notice::{CloseReason, Notice, Notices};
+use crate::outcome::{Decision, Fault, Outcome};
+use crate::queue::Queue;
+use crate::task::Task;
+
+/// What becomes of a queue by its host's proof, or for want of one.
+pub(super) struct Proving<'r> {
+    pub(super) registry: &'r mut Registry,
+    pub(super) now_ms: u64,
+    /// What queues are to be told.
+    pub(super) notices: &'r mut Notices,
+}
+
+impl Proving<'_> {
+    /// What becomes of the command.
+    pub(super) fn decide(&mut self, queue: &mut Queue, executing: &Executing) -> Outcome {
+        let authenticator = queue.authenticator_mut().ok_or(Fault::transient(Status::ABORTED_SQ_DELETION))?;
+        let (message, outcome) = authenticator.conclude(executing)?;
+        match outcome {
+            Some(TransactionOutcome::Authenticated(_)) => self.proven(queue),
+            Some(TransactionOutcome::Refused(explanation)) => {
+                self.end(queue, CloseReason::NotAuthenticated(explanation));
+            }
+            Some(TransactionOutcome::GaveUp(explanation)) => self.end(queue, CloseReason::HostGaveUp(explanation)),
+            None => {}
+        }
+        let is_send = executing.fctype() == fabrics::AUTHENTICATION_SEND;
+        Ok(if is_send { Decision::Done(0) } else { Decision::Go(Task::Reply(message), executing.length()) })
+    }
+
+    /// The host of a queue has proven who it is: the gate opens, if this was the first time, and as
+    /// far as what it wants is still to be had.
+    fn proven(&mut self, queue: &mut Queue) {
+        let Some(handle) = queue.live().map(|live| live.handle).filter(|_| !queue.is_open()) else { return };
+        let Registry { controllers, effective, limits, .. } = &mut *self.registry;
+        // Without a controller the association has ended.
+        let Some(key) = controllers.of_handle(handle) else { return };
+        let subsystem = queue.association().and_then(|association| effective.get(&association.subsystem));
+        match controllers.check_opening(key, handle, subsystem.map(|of| &**of), limits) {
+            Ok(()) => {
+                if let Some(entry) = controllers.entries.get_mut(&key) {
+                    entry.come(handle);
+                }
+                self.registry.open(queue, self.now_ms);
+            }
+            Err(reason) => self.end(queue, CloseReason::NotAdmitted(reason)),
+        }
+    }
+
+    /// The host of a queue has not proven who it is, the first time or again: as with Linux'
+    /// target, that is the end of the controller, if it is the Admin Queue; otherwise that of the
+    /// queue.
+    fn end(&mut self, queue: &Queue, reason: CloseReason) {
+        let Some(handle) = queue.live().map(|live| live.handle) else { return };
+        let controllers = &mut self.registry.controllers;
+        let entry = controllers.of_handle(handle).and_then(|key| controllers.entries.get_mut(&key));
+        match entry {
+            Some(entry) if queue.is_admin() && !entry.association.is_closing() => entry.close(reason, self.notices),
+            _ => self.notices.push((handle, Notice::Close(reason))),
+        }
+    }
+}
