@@ -573,6 +573,10 @@ impl fmt::Display for Change {
             Self::RemoveDrive { name } => write!(f, "remove drive {name}"),
             Self::RemovePort { name } => write!(f, "remove port {name}"),
             Self::AddHost { host } => write!(f, "add host {}", host.nqn),
+            // Its keys are elsewhere, and read anew.
+            Self::AlterHost { to, differences } if differences.is_empty() => {
+                write!(f, "look at the keys of host {}", to.nqn)
+            }
             Self::AlterHost { to, differences } => {
                 write!(f, "alter host {}: {}", to.nqn, Listed(differences, Host::KEYS))
             }

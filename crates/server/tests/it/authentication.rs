@@ -170,6 +170,12 @@ fn keys_change_while_hosts_are_connected() {
     target.apply(rig.config.clone()).unwrap();
     works(&Controller::connect(&with_key(address, secret(2))).unwrap());
     Controller::connect(&with_key(address, secret(1))).unwrap_err();
+    // A file that cannot be used changes nothing, and the message names the host.
+    fs::set_permissions(rig.path("host"), Permissions::from_mode(0o640)).unwrap();
+    let refused = target.apply(rig.config.clone()).unwrap_err();
+    let refused = format!("{refused}: {}", std::error::Error::source(&refused).unwrap());
+    assert!(refused.contains(&format!("look at the keys of host {HOST}")) && refused.contains("640"), "{refused}");
+    works(&Controller::connect(&with_key(address, secret(2))).unwrap());
     // Its queues were proven when they came.
     namespace.write(0, &[2; 512], false).unwrap();
 }

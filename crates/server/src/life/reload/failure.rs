@@ -2,6 +2,7 @@
 
 use ebof_manage::Plan;
 use ebof_manage::api::{ApplyError, ConfigStoreError};
+use ebof_manage::config::Host;
 use ebof_manage::plan::Change;
 
 use crate::life::startup::StartError;
@@ -64,6 +65,9 @@ fn culprit(plan: &Plan, error: &StartError) -> Change {
         | (StartError::PortsTaken { subsystem, .. }, Change::AlterSubsystem { to: changed, .. }) => {
             changed.nqn == *subsystem
         }
+        (StartError::HostKey { host, .. }, Change::AddHost { host: added } | Change::AlterHost { to: added, .. }) => {
+            added.nqn == *host
+        }
         (StartError::Namespaces { subsystem, .. }, Change::AddNamespace { subsystem: nqn, .. }) => {
             nqn.as_str() == subsystem.as_str()
         }
@@ -76,6 +80,9 @@ fn culprit(plan: &Plan, error: &StartError) -> Change {
         // Nothing is to change there: it is what lies below that is no longer as it was.
         (StartError::Drive { subsystem, nsid, .. }, _) => {
             Change::GrowNamespace { subsystem: subsystem.to_string(), nsid: *nsid, from_bytes: 0, to_bytes: 0 }
+        }
+        (StartError::HostKey { host, .. }, _) => {
+            Change::AlterHost { to: Host::new(host.clone()), differences: Vec::new() }
         }
         (_, Some(first)) => first.clone(),
         (_, None) => Change::AlterTarget { to: ebof_manage::config::TargetOptions::default(), differences: Vec::new() },
