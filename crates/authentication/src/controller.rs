@@ -151,7 +151,6 @@ enum State {
         t_id: u16,
         message: Vec<u8>,
         proof: Proof,
-        proves: bool,
     },
     /// Success1 with a response is sent: Success2 has to follow.
     Proving {
@@ -276,7 +275,7 @@ impl ControllerEnd {
             return Err(Nothing::ThatFits);
         }
         let (next, outcome) = match core::mem::replace(&mut self.state, State::Over) {
-            State::Accepted { t_id, proof, proves: true, .. } => (State::Proving { t_id, proof }, None),
+            State::Accepted { t_id, proof, .. } if proof.is_mutual => (State::Proving { t_id, proof }, None),
             State::Accepted { proof, .. } => (State::Idle, Some(TransactionOutcome::Authenticated(proof))),
             State::Refused { explanation, .. } => (State::Over, Some(TransactionOutcome::Refused(explanation))),
             State::Challenged { terms, challenge, exchange, .. } => {
@@ -393,10 +392,9 @@ impl ControllerEnd {
             }
             _ => None,
         };
-        let proves = response.is_some();
-        let proof = Proof { hash: terms.hash, group: terms.group, is_mutual: proves, secret, psk };
+        let proof = Proof { hash: terms.hash, group: terms.group, is_mutual: response.is_some(), secret, psk };
         let message = Success1 { t_id, hash: terms.hash, response }.encode();
-        self.state = State::Accepted { t_id, message, proof, proves };
+        self.state = State::Accepted { t_id, message, proof };
         Next::Complete(None)
     }
 

@@ -85,14 +85,14 @@ impl Authenticator {
         if executing.fctype() == fabrics::AUTHENTICATION_SEND {
             return Ok((Vec::new(), self.outcome.take()));
         }
-        let length = Security::decode(&executing.sqe()).bytes;
-        let message = self.end.transmit(usize::try_from(length).unwrap_or(usize::MAX));
+        let room = Security::decode(&executing.sqe()).bytes.min(DATA_BYTES_MAX) as usize;
+        let message = self.end.transmit(room);
         let (mut message, outcome) = message.map_err(|nothing| match nothing {
             controller::Nothing::ToReceive => Fault::new(Status::COMMAND_SEQUENCE_ERROR),
             controller::Nothing::ThatFits => Fault::field(byte::CDW11),
         })?;
         // As Linux' target does: nothing of the host's buffer stays as it was.
-        message.resize(usize::try_from(length.min(DATA_BYTES_MAX)).unwrap_or(message.len()).max(message.len()), 0);
+        message.resize(room, 0);
         Ok((message, outcome))
     }
 }

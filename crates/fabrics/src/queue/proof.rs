@@ -23,9 +23,8 @@ impl Queue {
     }
 
     fn prove(&mut self, executing: Executing, decide: impl FnOnce(&mut Authenticator) -> Outcome) -> Step {
-        let authenticator = self.live.as_mut().and_then(|live| live.authenticator.as_deref_mut());
         // Nobody asked the host for a proof.
-        let outcome = authenticator.map_or(Err(Fault::field(byte::NSID)), decide);
+        let outcome = self.authenticator_mut().map_or(Err(Fault::field(byte::NSID)), decide);
         self.conclude(executing, outcome)
     }
 
