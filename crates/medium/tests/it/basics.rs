@@ -6,7 +6,7 @@ use ebof_medium::{BlockFormat, Error, Notice, Notify, OpenError, Options, Volume
 use ebof_region::SharedMapping;
 use std::sync::{Arc, Mutex};
 
-use crate::rig::{create, create_coded, deallocate, drive, flush, on, open, read, run, write};
+use crate::rig::{create, create_coded, deallocate, drive, flush, kill, on, open, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -161,8 +161,7 @@ fn everything_is_kept_when_the_drive_is_opened_again() {
     on(&opened.medium, |store| store.remove(VolumeId(2))).unwrap();
     assert_eq!(read(&gone, &mut io, 0, 4096), Err(Class::Gone));
     on(&opened.medium, |store| store.mark_bad(VolumeId(1), 3..5)).unwrap();
-    // Killed: the thread, which would write to the same memory, is leaked.
-    std::mem::forget(opened.medium);
+    kill(opened.medium);
     for clean in [false, true, true] {
         let again = open(&base, None);
         assert_eq!(again.was_clean, clean);

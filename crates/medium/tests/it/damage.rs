@@ -10,8 +10,8 @@ use ebof_backend::{Action, Buffer, Class, Device, Error, Geometry, Io, Memory, O
 use ebof_drive::layout::Layout;
 use ebof_medium::{BlockFormat, Medium, Notice, Options, Purge, VolumeId, medium_bytes};
 
-use crate::rig::{Faults, create_coded, deallocate, drive, flush, on, open, read, run, write};
-use crate::tagged::{block, block_formats, kill, small};
+use crate::rig::{Faults, create_coded, deallocate, drive, flush, kill_when_clean, on, open, read, run, write};
+use crate::tagged::{block, block_formats, small};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -368,7 +368,7 @@ fn a_failed_write_is_atomic() {
             outcomes[usize::from(is_new)] += u32::from(result.is_err());
             flush(&device, &mut io).unwrap();
             drop(device);
-            kill(opened.medium);
+            kill_when_clean(opened.medium);
             let again = open(&base, None).medium;
             assert!(
                 read(&again.device(VolumeId(1)).unwrap(), &mut io, 0, len) == Ok(found),
@@ -426,7 +426,7 @@ fn the_memory_of_tags_is_limited_and_many_journaled_tags_are_read_quickly() {
         write(&device, &mut io, at << 20, &data).unwrap();
     }
     drop(device);
-    kill(medium);
+    kill_when_clean(medium);
     // The machine may be busy, but not every time.
     let mut took = Vec::new();
     let medium = loop {
@@ -437,7 +437,7 @@ fn the_memory_of_tags_is_limited_and_many_journaled_tags_are_read_quickly() {
             break medium;
         }
         assert!(took.len() < 4, "{took:?}");
-        kill(medium);
+        kill_when_clean(medium);
     };
     let device = medium.device(VolumeId(1)).unwrap();
     for at in 0..250 {
@@ -456,7 +456,7 @@ impl Victim {
     /// Kills the drive, calls the closure, and opens it again.
     fn killed(self, happens: impl FnOnce(&mut Self)) -> Self {
         let Self { memory, told, medium, io, block_format } = self;
-        kill(medium);
+        kill_when_clean(medium);
         let memory = copied(&memory);
         // Opened only after the closure; until then this is another drive.
         let nothing = Arc::new(Memory::new(medium_bytes(4 << 20).unwrap(), 512, false));

@@ -9,7 +9,7 @@ use ebof_backend::{
 };
 use ebof_medium::{BlockFormat, Options, VolumeId, medium_bytes};
 
-use crate::rig::{Event, Recorder, create, deallocate, drive, on, open, read, run, write};
+use crate::rig::{Event, Recorder, create, deallocate, drive, kill, on, open, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -43,7 +43,7 @@ fn the_state_survives_a_stop_before_a_snapshot_is_set() {
 fn changes_survive_a_stop_before_a_snapshot_is_set() {
     let (base, opened) = drive(2 << 20);
     on(&opened.medium, |store| store.commit(&[b"one"])).unwrap();
-    std::mem::forget(opened);
+    kill(opened.medium);
     open(&base, None).medium.stop();
     assert_eq!(open(&base, None).changes, [b"one"]);
 }
@@ -58,7 +58,7 @@ fn frames_of_an_earlier_incarnation_are_not_replayed() {
     for index in 0..3 {
         write(&first, &mut io, index * EXTENT, &[1; 4096]).unwrap();
     }
-    std::mem::forget(opened);
+    kill(opened.medium);
     let events = base.events.lock().unwrap().clone();
     // Power loss: of three unflushed journal frames the first is lost, the others are not.
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
@@ -69,7 +69,7 @@ fn frames_of_an_earlier_incarnation_are_not_replayed() {
     let second = second_life.medium.device(VolumeId(2)).unwrap();
     // One request, one frame: the last old frame follows it.
     write(&second, &mut io, 0, &vec![2; 768 << 10]).unwrap();
-    std::mem::forget(second_life);
+    kill(second_life.medium);
     let third_life = ebof_medium::open(memory, options()).expect("a healthy drive opens");
     let first = third_life.medium.device(VolumeId(1)).unwrap();
     for index in 0..3 {
@@ -350,7 +350,7 @@ fn a_write_with_fua_survives_a_power_loss() {
     let mut buffer = Buffer::zeroed(4096);
     buffer.as_mut_slice().fill(2);
     run(&first, &mut io, Operation::Write { offset: 4096, len: 4096, data: buffer.into(), fua: true }).result.unwrap();
-    std::mem::forget(opened);
+    kill(opened.medium);
     let events = base.events.lock().unwrap().clone();
     let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
     // Data written with FUA are kept, other unflushed data are not.
@@ -439,7 +439,7 @@ fn a_checkpoint_that_failed_at_its_end_does_not_hide_later_changes() {
         if on(&opened.medium, |store| store.commit(&[b"small"])).is_ok() {
             small += 1;
         }
-        std::mem::forget(opened);
+        kill(opened.medium);
         let again = ebof_medium::open(base, options()).unwrap();
         let found = again.changes.iter().filter(|change| *change == b"small").count();
         assert_eq!(found, small, "flush {fails} of the checkpoint failed");
@@ -455,7 +455,7 @@ fn a_commit_that_could_not_be_flushed_has_not_happened() {
     assert!(on(&opened.medium, |store| store.commit(&[b"refused"])).is_err());
     base.good.store(u64::MAX, Ordering::SeqCst);
     on(&opened.medium, |store| store.commit(&[b"next"])).unwrap();
-    std::mem::forget(opened);
+    kill(opened.medium);
     assert_eq!(ebof_medium::open(base, options()).unwrap().changes, [b"before".to_vec(), b"next".to_vec()]);
 }
 
@@ -465,7 +465,7 @@ fn the_changes_of_a_commit_are_atomic() {
     let (base, opened) = drive(2 << 20);
     let before = base.events.lock().unwrap().len();
     on(&opened.medium, |store| store.commit(&[&[1; 3000], &[2; 3000], &[3; 3000]])).unwrap();
-    std::mem::forget(opened);
+    kill(opened.medium);
     let mut events = base.events.lock().unwrap().clone();
     let at = (before..events.len()).find(|&at| is_frame(&events[at])).unwrap();
     for torn in 1..24 {

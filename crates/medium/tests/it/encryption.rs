@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ebof_backend::{Device, Io, Memory, Operation};
 use ebof_medium::{BlockFormat, DriveKey, Medium, OpenError, Opened, Options, VolumeId, medium_bytes};
 
-use crate::rig::{Recorder, deallocate, on, read, run, write};
+use crate::rig::{Recorder, deallocate, kill, on, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 const CAPACITY: u64 = 4 << 20;
@@ -138,7 +138,7 @@ fn a_drive_opens_after_a_power_loss_at_any_write_of_its_keys() {
             on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
         }
     }
-    std::mem::forget(opened);
+    kill(opened.medium);
     let events = base.events.lock().unwrap().clone();
     let mut found = std::collections::BTreeSet::new();
     for cut in 0..=events.len() {

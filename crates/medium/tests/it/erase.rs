@@ -10,7 +10,7 @@ use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES};
 use ebof_drive::tag::Tag;
 use ebof_medium::{BlockFormat, DriveKey, Medium, OpenError, Opened, Options, Purge, Store, VolumeId, medium_bytes};
 
-use crate::rig::{Event, Faults, Recorder, create, create_coded, on, read, write};
+use crate::rig::{Event, Faults, Recorder, create, create_coded, kill, on, read, write};
 
 const CAPACITY: u64 = 4 << 20;
 const KEYS: std::ops::Range<usize> = 64 << 10..1 << 20;
@@ -111,7 +111,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         fill(&opened.medium, 2, &[3; 4096]);
         // Checkpoints with tags: after a crash it is unknown which of them belong to blocks.
         for _ in 0..incarnation {
-            std::mem::forget(opened);
+            kill(opened.medium);
             opened = open(&base);
             opened.medium.stop();
             opened = open(&base);
@@ -132,7 +132,7 @@ fn nothing_of_an_erased_namespace_is_left_anywhere() {
         // Also without their metadata.
         assert!(!tags.iter().step_by(20).any(|tag| holds(&after, &tag[..8])), "{removed} {incarnation}");
         // Other data are kept, now and after a crash.
-        std::mem::forget(opened);
+        kill(opened.medium);
         let again = open(&base);
         let device = again.medium.device(VolumeId(2)).unwrap();
         let mut io = Io::new(4).unwrap();
@@ -158,7 +158,7 @@ fn a_drive_opens_after_a_power_loss_at_any_write_of_a_purge() {
     on(&opened.medium, |store| store.remove(VolumeId(1))).unwrap();
     let begin = base.events.lock().unwrap().len();
     erase(&opened.medium);
-    std::mem::forget(opened);
+    kill(opened.medium);
     let events = base.events.lock().unwrap().clone();
     assert!(events.len() > begin + 8);
     for cut in begin..=events.len() {
@@ -213,7 +213,7 @@ fn no_key_survives_its_namespace_after_a_power_loss_at_any_write() {
                 on(&opened.medium, move |store| store.remove(VolumeId(volume))).unwrap();
             }
         }
-        std::mem::forget(opened);
+        kill(opened.medium);
         let events = base.events.lock().unwrap().clone();
         let mut found = std::collections::BTreeSet::new();
         for cut in begin..=events.len() {

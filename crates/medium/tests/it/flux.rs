@@ -12,8 +12,7 @@ use ebof_drive::frame::{Piece, Record, Series, decode_frame, frame_header};
 use ebof_drive::layout::Layout;
 use ebof_medium::{BlockFormat, Medium, Notice, Notify, Opened, Options, Store, VolumeId, medium_bytes, open_stepped};
 
-use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, on, read, run, write};
-use crate::tagged::kill;
+use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, kill_when_clean, on, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 const BLOCK: usize = 4096;
@@ -571,7 +570,7 @@ fn a_bounded_number_of_pages_is_in_flux() {
     assert!(on(&medium, |store| store.tag_cache_bytes()) <= 1024 * 4096);
     deallocate(&device, &mut io, 0, at(63 * 10)).unwrap();
     drop(device);
-    kill(medium);
+    kill_when_clean(medium);
     let opened = ebof_medium::open(memory as Arc<dyn Device>, options()).unwrap();
     assert!(opened.in_flux > 0 && opened.in_flux <= 512, "{}", opened.in_flux);
     let device = opened.medium.device(VolumeId(1)).unwrap();

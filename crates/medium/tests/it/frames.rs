@@ -8,8 +8,7 @@ use ebof_drive::layout::Layout;
 use ebof_medium::{BlockFormat, Error, OpenError, Opened, Options, Store, VolumeId, medium_bytes};
 
 use crate::journal::{flipped, raw};
-use crate::rig::{Event, Faults, Recorder, create, drive, flush, on, open, read, write};
-use crate::tagged::kill;
+use crate::rig::{Event, Faults, Recorder, create, drive, flush, kill, kill_when_clean, on, open, read, write};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -38,7 +37,7 @@ fn a_journal_of_many_frames_is_read_as_a_whole() {
     flush(&device, &mut io).unwrap();
     on(&opened.medium, Store::check).unwrap();
     drop(device);
-    std::mem::forget(opened);
+    kill(opened.medium);
     let again = after_a_kill(&base, CAPACITY);
     let device = again.medium.device(VolumeId(1)).unwrap();
     for index in 0..600_u64 {
@@ -86,7 +85,7 @@ fn frames_that_a_failed_write_leaves_do_not_count() {
     // The drive settles its journal, and is killed.
     flush(&device, &mut io).unwrap();
     drop(device);
-    kill(opened.medium);
+    kill_when_clean(opened.medium);
     let again = after_a_kill(&base, CAPACITY);
     let device = again.medium.device(VolumeId(1)).unwrap();
     for offset in offsets() {

@@ -10,8 +10,7 @@ use ebof_drive::frame::{FRAME_BYTES, frame_header};
 use ebof_drive::layout::Layout;
 use ebof_medium::{BlockFormat, Damage, OpenError, Opened, Options, Proof, Store, VolumeId, medium_bytes};
 
-use crate::rig::{Event, Recorder, create, create_coded, deallocate, drive, flush, on, read, write};
-use crate::tagged::kill;
+use crate::rig::{Event, Recorder, create, create_coded, deallocate, drive, flush, kill_when_clean, on, read, write};
 
 const CAPACITY: u64 = 4 << 20;
 const EXTENT: u64 = 256 << 10;
@@ -78,7 +77,7 @@ fn story(restarts: u64) -> Story {
     flush(&next, &mut io).unwrap();
     create(&medium, 5, 512 << 10);
     drop((plain, tagged, next));
-    kill(medium);
+    kill_when_clean(medium);
     let events = base.events.lock().unwrap().clone();
     let mut changes = vec![b"restart".to_vec(); usize::try_from(restarts).unwrap()];
     changes.extend([b"one".to_vec(), vec![7; 9000], b"two".to_vec()]);
@@ -305,7 +304,7 @@ fn a_damaged_checkpoint_is_replaced_by_the_previous_one_or_the_drive_is_refused(
                 // This was a close; a kill leaves a complete drive, too.
                 assert_whole(&try_open(&base, false).unwrap(), &story.known, &what);
                 let killed = image(&story, std::slice::from_ref(&put));
-                kill(try_open(&killed, false).unwrap().medium);
+                kill_when_clean(try_open(&killed, false).unwrap().medium);
                 assert_whole(&try_open(&killed, false).unwrap(), &story.known, &what);
             }
             // Without what would replace it, the drive is refused.
@@ -426,7 +425,7 @@ fn drives_of_the_version_without_marks_open_and_get_marks() {
         check(&opened, &mut io);
         // Killed immediately, and after a flush, which covers everything.
         on(&opened.medium, |store| store.commit(&[b"fourth"])).unwrap();
-        kill(opened.medium);
+        kill_when_clean(opened.medium);
         let medium = medium_bytes(2 << 20).unwrap();
         let layout = Layout::new(2 << 20, [0; 16]).unwrap();
         let used: Vec<u64> = (0..2)

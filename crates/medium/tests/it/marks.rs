@@ -8,7 +8,7 @@ use ebof_backend::{Buffer, Device, Geometry, Io, Operation, Request, Submitted};
 use ebof_drive::layout::JOURNAL_BYTES;
 use ebof_medium::{Options, VolumeId, medium_bytes};
 
-use crate::rig::{Event, MARKS, Recorder, create, drive, flush, read, write};
+use crate::rig::{Event, MARKS, Recorder, create, drive, flush, kill, read, write};
 
 const CAPACITY: u64 = 4 << 20;
 /// Where the journals are.
@@ -112,4 +112,17 @@ fn a_checkpoint_has_its_body_where_power_loss_leaves_its_header() {
     let again = ebof_medium::open(base, Options { zeroed: true, ..Options::default() }).unwrap();
     let device = again.medium.device(VolumeId(1)).unwrap();
     assert_eq!(read(&device, &mut io, 0, 4096), Ok(vec![0x11; 4096]));
+}
+
+/// What `kill` promises: other tests open the same device again at once.
+#[test]
+fn nothing_of_a_killed_drive_reaches_its_device() {
+    let (base, opened) = drive(CAPACITY);
+    let device = create(&opened.medium, 1, 1 << 20);
+    write(&device, &mut Io::new(1).unwrap(), 0, &[0x11; 4096]).unwrap();
+    drop(device);
+    kill(opened.medium);
+    let events = base.events.lock().unwrap().len();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(base.events.lock().unwrap().len(), events);
 }

@@ -184,6 +184,27 @@ pub(crate) fn on<T: Send + 'static>(medium: &Medium, work: impl FnOnce(&mut Stor
     receiver.recv().expect("the drive's thread answers")
 }
 
+/// Ends a drive as `SIGKILL` does: nothing of it reaches its device any more, also not what its
+/// thread would do by itself (settle the journal, mark what is flushed).
+pub(crate) fn kill(medium: Medium) {
+    let (sender, receiver) = mpsc::channel();
+    medium.run(Box::new(move |_store| {
+        let _gone = sender.send(());
+        loop {
+            std::thread::park();
+        }
+    }));
+    receiver.recv().expect("the drive's thread stands still");
+    // Dropping it would wait for that thread.
+    std::mem::forget(medium);
+}
+
+/// The same, when no freed extent has to be zeroed any more: what does that is another thread.
+pub(crate) fn kill_when_clean(medium: Medium) {
+    while !on(&medium, Store::clean).expect("a device that works") {}
+    kill(medium);
+}
+
 pub(crate) fn create(medium: &Medium, volume: u64, size: u64) -> Arc<dyn Device> {
     on(medium, move |store| store.create(VolumeId(volume), size / 4096, size / 4096, BlockFormat::plain(12)))
         .expect("room for it")

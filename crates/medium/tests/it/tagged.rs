@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use ebof_backend::{Buffer, Device, Engine, Io, Memory, Operation, Request, Submitted};
-use ebof_medium::{BlockFormat, Medium, Notice, Notify, Options, Store, VolumeId, medium_bytes};
+use ebof_medium::{BlockFormat, Medium, Notice, Notify, Options, VolumeId, medium_bytes};
 use proptest::prelude::*;
 
-use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, on, read, run, write};
+use crate::rig::{Event, Recorder, create_coded, deallocate, drive, flush, kill_when_clean, on, read, run, write};
 
 const EXTENT: u64 = 256 << 10;
 
@@ -47,12 +47,6 @@ fn block_of(block_format: BlockFormat, byte: u8, metadata: u8) -> Vec<u8> {
     let mut block = vec![byte; usize::try_from(block_format.data_bytes()).unwrap()];
     block.resize(usize::try_from(block_format.block_bytes()).unwrap(), metadata);
     block
-}
-
-/// A drive whose thread has no work any more is leaked.
-pub(crate) fn kill(medium: Medium) {
-    while !on(&medium, Store::clean).unwrap() {}
-    std::mem::forget(medium);
 }
 
 #[derive(Clone, Debug)]
@@ -127,11 +121,9 @@ fn play(block_format: BlockFormat, acts: &[Act]) -> Result<(), TestCaseError> {
                 if orderly {
                     medium.stop();
                 } else {
-                    kill(medium);
+                    kill_when_clean(medium);
                 }
                 prop_assert!(is_fine(&told));
-                // The thread of a killed incarnation may still check blocks, which have changed
-                // since.
                 told = Arc::default();
                 medium = small(&memory, &told);
             }
@@ -230,7 +222,7 @@ fn extents_freed_before_a_power_loss_are_not_reported_as_damage() {
         flush(&device, &mut io).unwrap();
         let before = base.events.lock().unwrap().len();
         deallocate(&device, &mut io, 0, span).unwrap();
-        kill(opened.medium);
+        kill_when_clean(opened.medium);
         let events = base.events.lock().unwrap().clone();
         let zeroed = (before..events.len()).find(|&at| matches!(events[at], Event::Zero(_, EXTENT))).unwrap();
         let flushed = events[..zeroed].iter().rposition(|event| matches!(event, Event::Flush)).unwrap();
