@@ -10,7 +10,7 @@
 
 mod stream;
 
-pub use stream::{Readiness, SimulatedStream, Stream, Wire};
+pub use stream::{Layer, Readiness, SimulatedStream, Stream, Wire};
 
 use std::io;
 use std::net::IpAddr;

@@ -48,12 +48,37 @@ pub struct Readiness {
     pub closed: bool,
 }
 
+/// What changes the bytes of a socket on their way, as TLS does.
+pub trait Layer: Send {
+    /// Fills `parts` in their order with what the peer has sent. Fills less than all only where the
+    /// socket has no more. 0 bytes are the end of the stream.
+    ///
+    /// # Errors
+    /// Nothing is there, or the connection is broken, or what the peer sent is not to be accepted.
+    fn receive(&mut self, socket: &TcpStream, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Takes bytes of `parts` in their order, and says how many. Those that it does not take are
+    /// given to it again, before any others: it may have sent some of them.
+    ///
+    /// # Errors
+    /// There is no room, or the connection is broken.
+    fn send(&mut self, socket: &TcpStream, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+
+    /// Whether there is something to receive that the socket does not tell of.
+    fn has_received(&self) -> bool;
+
+    /// Tells the peer that nothing more is sent, if there is room for that.
+    fn end(&mut self, socket: &TcpStream);
+}
+
 /// A stream without blocking.
 pub struct Stream(Kind);
 
 enum Kind {
     /// The system's; set not to block by who made it.
     Socket(TcpStream),
+    /// The same, with other bytes on the wire.
+    Layered(TcpStream, Box<dyn Layer>),
     /// One of a simulation.
     Simulated(Box<dyn SimulatedStream>),
 }
@@ -76,22 +101,43 @@ impl Stream {
         Self(Kind::Simulated(stream))
     }
 
+    /// The bytes of a socket, which does not block, as `layer` changes them.
+    #[must_use]
+    pub fn layered(socket: TcpStream, layer: Box<dyn Layer>) -> Self {
+        Self(Kind::Layered(socket, layer))
+    }
+
+    fn socket(&self) -> Option<&TcpStream> {
+        match &self.0 {
+            Kind::Socket(socket) | Kind::Layered(socket, _) => Some(socket),
+            Kind::Simulated(_) => None,
+        }
+    }
+
+    /// Whether there is something to receive that the descriptor does not tell of: it was taken from
+    /// the socket together with what was received.
+    #[inline]
+    #[must_use]
+    pub fn has_received(&self) -> bool {
+        match &self.0 {
+            Kind::Socket(_) | Kind::Simulated(_) => false,
+            Kind::Layered(_, layer) => layer.has_received(),
+        }
+    }
+
     /// The leave to take and send bytes beside the stream, where they are the wire's.
     #[must_use]
     pub fn wire(&self) -> Option<Wire<'_>> {
         match &self.0 {
             Kind::Socket(socket) => Some(Wire(socket)),
-            Kind::Simulated(_) => None,
+            Kind::Layered(..) | Kind::Simulated(_) => None,
         }
     }
 
     /// The descriptor to wait for, where it has one. It is for nothing else.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match &self.0 {
-            Kind::Socket(socket) => Some(socket.as_fd()),
-            Kind::Simulated(_) => None,
-        }
+        self.socket().map(AsFd::as_fd)
     }
 
     /// What can be done with a simulated stream; `None` for a socket, which the system is asked
@@ -99,7 +145,7 @@ impl Stream {
     #[must_use]
     pub fn readiness(&self) -> Option<Readiness> {
         match &self.0 {
-            Kind::Socket(_) => None,
+            Kind::Socket(_) | Kind::Layered(..) => None,
             Kind::Simulated(stream) => Some(stream.readiness()),
         }
     }
@@ -109,7 +155,7 @@ impl Stream {
     #[must_use]
     pub fn peer_is_gone(&self) -> bool {
         match &self.0 {
-            Kind::Socket(socket) => {
+            Kind::Socket(socket) | Kind::Layered(socket, _) => {
                 let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
                 let now = Timespec { tv_sec: 0, tv_nsec: 0 };
                 let has_events = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0);
@@ -124,10 +170,7 @@ impl Stream {
     /// # Errors
     /// It cannot be asked for.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        match &self.0 {
-            Kind::Socket(socket) => socket.take_error(),
-            Kind::Simulated(_) => Ok(None),
-        }
+        self.socket().map_or(Ok(None), TcpStream::take_error)
     }
 
     /// Fills `buffer` with what is there. 0 bytes are the end of the stream.
@@ -138,6 +181,7 @@ impl Stream {
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
             Kind::Socket(socket) => socket.read(buffer),
+            Kind::Layered(socket, layer) => layer.receive(socket, &mut [IoSliceMut::new(buffer)]),
             Kind::Simulated(stream) => stream.receive(&mut [IoSliceMut::new(buffer)]),
         }
     }
@@ -149,12 +193,14 @@ impl Stream {
     pub fn receive_parts(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match &mut self.0 {
             Kind::Socket(socket) => socket.read_vectored(parts),
+            Kind::Layered(socket, layer) => layer.receive(socket, parts),
             Kind::Simulated(stream) => stream.receive(parts),
         }
     }
 
-    /// Sends what there is room for, and says how many bytes. `more` follows at once: the system
-    /// may wait for it.
+    /// Sends what there is room for, and says how many bytes. Those that there was no room for are
+    /// to be sent before any others ([`Layer::send`]). `more` follows at once: the system may wait
+    /// for it.
     ///
     /// # Errors
     /// There is no room, or the connection is broken.
@@ -162,6 +208,7 @@ impl Stream {
     pub fn send(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match &mut self.0 {
             Kind::Socket(socket) => Ok(send(socket, parts, more, SendFlags::empty())?),
+            Kind::Layered(socket, layer) => layer.send(socket, parts, more),
             Kind::Simulated(stream) => stream.send(parts),
         }
     }
@@ -186,6 +233,12 @@ impl Stream {
         match &mut self.0 {
             // Fails when the peer is gone already.
             Kind::Socket(socket) => _ = socket.shutdown(how),
+            Kind::Layered(socket, layer) => {
+                if how != Shutdown::Read {
+                    layer.end(socket);
+                }
+                let _ = socket.shutdown(how);
+            }
             Kind::Simulated(stream) => stream.shutdown(how),
         }
     }
@@ -195,7 +248,7 @@ impl Stream {
     pub fn allow_graceful_close(&mut self) {
         match &mut self.0 {
             // Fails when the peer is gone already.
-            Kind::Socket(socket) => _ = SockRef::from(&*socket).set_linger(None),
+            Kind::Socket(socket) | Kind::Layered(socket, _) => _ = SockRef::from(&*socket).set_linger(None),
             Kind::Simulated(stream) => stream.shutdown(Shutdown::Write),
         }
     }
@@ -204,6 +257,7 @@ impl Stream {
     pub fn close(self) {
         match self.0 {
             Kind::Socket(_) => {}
+            Kind::Layered(socket, mut layer) => layer.end(&socket),
             Kind::Simulated(mut stream) => stream.shutdown(Shutdown::Both),
         }
     }
@@ -226,6 +280,7 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Socket(socket) => socket.fmt(f),
+            Kind::Layered(socket, _) => f.debug_tuple("Layered").field(socket).finish(),
             Kind::Simulated(_) => f.write_str("Simulated"),
         }
     }
@@ -233,7 +288,10 @@ impl fmt::Debug for Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -297,9 +355,66 @@ mod tests {
         assert!(!simulated.readiness().unwrap().readable, "nothing of it was sent");
     }
 
+    /// Changes each byte, and has received more than it was asked for.
+    #[derive(Default)]
+    struct Inverted {
+        received: Vec<u8>,
+        ended: Arc<AtomicBool>,
+    }
+
+    impl Layer for Inverted {
+        fn receive(&mut self, mut socket: &TcpStream, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+            let mut bytes = [0; 64];
+            let taken = socket.read(&mut bytes)?;
+            self.received.extend(bytes[..taken].iter().map(|byte| !byte));
+            let filled = (&self.received[..]).read_vectored(parts)?;
+            self.received.drain(..filled);
+            Ok(filled)
+        }
+
+        fn send(&mut self, mut socket: &TcpStream, parts: &[IoSlice<'_>], _more: bool) -> io::Result<usize> {
+            let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().map(|byte| !byte)).collect();
+            socket.write(&bytes)
+        }
+
+        fn has_received(&self) -> bool {
+            !self.received.is_empty()
+        }
+
+        fn end(&mut self, _socket: &TcpStream) {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_layered_stream_goes_past_its_layer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = listener.accept().unwrap().0;
+        ebof_pinned::enable(&socket).unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let layer = Inverted { ended: Arc::clone(&ended), ..Inverted::default() };
+        let mut stream = Stream::layered(socket, Box::new(layer));
+        assert!(stream.wire().is_none() && stream.descriptor().is_some() && stream.readiness().is_none());
+        assert_eq!(stream.send_pinned(&[IoSlice::new(b"secret")], false).unwrap(), None);
+        assert_eq!(stream.send(&[IoSlice::new(b"ab"), IoSlice::new(b"c")], false).unwrap(), 3);
+        let mut wire = [0; 3];
+        peer.read_exact(&mut wire).unwrap();
+        assert_eq!(wire, [!b'a', !b'b', !b'c']);
+
+        peer.write_all(&wire).unwrap();
+        let mut two = [0; 2];
+        assert!(!stream.has_received());
+        assert_eq!((stream.receive(&mut two).unwrap(), &two), (2, b"ab"));
+        assert!(stream.has_received());
+        stream.shutdown(Shutdown::Read);
+        assert!(!ended.load(Ordering::Relaxed));
+        stream.close();
+        assert!(ended.load(Ordering::Relaxed));
+    }
+
     #[test]
     fn the_end_of_a_connection_is_detected_before_its_data_are_read() {
-        use std::io::Write;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = Stream::from(listener.accept().unwrap().0);
