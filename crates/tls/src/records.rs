@@ -1,0 +1,92 @@
+//! The records of a connection after its handshake (RFC 8446, 5): what is sent and received in them
+//! as a [`Layer`] of a stream, changes of keys, alerts.
+//!
+//! Owns the two directions and what goes from one to the other: a KeyUpdate that is to be answered,
+//! and the alert for what a peer must not send. It does not know what the data are.
+
+mod fault;
+mod half;
+mod receiver;
+mod sender;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::TcpStream;
+
+use ebof_authentication::KeyMaterial;
+use ebof_sockets::Layer;
+
+use crate::alert::Alert;
+use crate::error::HandshakeError;
+use crate::handshake::Limits;
+use crate::schedule::Suite;
+
+use half::Half;
+use receiver::Receiver;
+use sender::Sender;
+
+pub use fault::Fault;
+
+/// Both directions of a connection.
+pub(crate) struct Records {
+    receiver: Receiver,
+    sender: Sender,
+}
+
+/// RFC 8446, 5.1: most bytes of what is in a record.
+const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
+/// RFC 8446, 5.1: type, legacy version, length.
+const HEADER_BYTES: usize = 5;
+/// RFC 8446, 5.2: most bytes of an encrypted record behind its header.
+const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 256;
+/// AES-GCM's.
+const TAG_BYTES: usize = 16;
+
+/// RFC 8446, 5.1: `ContentType`.
+mod content {
+    pub(super) const ALERT: u8 = 21;
+    pub(super) const HANDSHAKE: u8 = 22;
+    pub(super) const APPLICATION_DATA: u8 = 23;
+}
+
+/// RFC 8446, 4.6.3: a KeyUpdate with its header.
+const KEY_UPDATE: u8 = 24;
+
+impl Records {
+    /// With the traffic secrets of a handshake. `received` are bytes of the peer behind it.
+    pub(crate) fn new(
+        suite: Suite,
+        ours: KeyMaterial,
+        theirs: KeyMaterial,
+        received: Vec<u8>,
+        limits: Limits,
+    ) -> Result<Self, HandshakeError> {
+        let half = |secret| Half::new(suite, secret).map_err(HandshakeError::Keys);
+        let sender = Sender::new(half(ours)?, limits.key_blocks);
+        Ok(Self { receiver: Receiver::new(half(theirs)?, received), sender })
+    }
+}
+
+impl Layer for Records {
+    fn receive(&mut self, socket: &TcpStream, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let received = self.receiver.receive(socket, parts, &mut self.sender);
+        if let Some(alert) = self.receiver.take_alert() {
+            self.sender.end(socket, alert);
+        }
+        received
+    }
+
+    fn send(&mut self, socket: &TcpStream, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        self.sender.send(socket, parts, more)
+    }
+
+    fn has_received(&self) -> bool {
+        self.receiver.has_received()
+    }
+
+    fn end(&mut self, socket: &TcpStream) {
+        self.sender.end(socket, Alert::CLOSE_NOTIFY);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! Both ends against each other, against peers that break the rules, and against OpenSSL.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
+
+mod handshakes;
+mod hostile;
+mod openssl;
+mod support;
+mod transfers;
