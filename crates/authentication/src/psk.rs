@@ -181,6 +181,23 @@ impl ConfiguredPsk {
         Psk { key, origin: KeyOrigin::Retained, hash }
     }
 
+    /// The PSKs that TLS may use with `identity`, of the host's configured ones: the identity does
+    /// not tell the derivation, nor without a digest which of them is meant. What the peer has
+    /// computed with its own does.
+    #[must_use]
+    pub fn candidates(identity: &Identity, configured: &[Self]) -> Vec<KeyMaterial> {
+        let mut candidates = Vec::new();
+        for one in configured {
+            for derivation in [Derivation::Specification, Derivation::Libnvme1] {
+                let psk = one.retained(&identity.names.host, derivation);
+                if psk.identity(&identity.names, identity.version()) == *identity {
+                    candidates.extend(psk.for_tls(&identity.names, identity.version(), derivation));
+                }
+            }
+        }
+        candidates
+    }
+
     /// By the PSK's length: 32 bytes for SHA-256, 48 for SHA-384.
     fn cipher_hash(&self) -> Hash {
         if self.key.bytes().len() == Hash::Sha384.bytes() { Hash::Sha384 } else { Hash::Sha256 }
@@ -395,6 +412,32 @@ mod tests {
         for (text, error) in cases {
             assert_eq!(text.parse::<Identity>(), Err(error), "{text}");
         }
+    }
+
+    /// Each PSK by both derivations, unless the identity tells which it is.
+    #[test]
+    fn an_identity_leaves_the_psks_that_may_be_meant() {
+        let configured: Vec<ConfiguredPsk> = [(1, None), (2, Some(Hash::Sha256)), (3, None)]
+            .map(|(byte, hash)| ConfiguredPsk::new(KeyMaterial::new(vec![byte; 32]), hash).unwrap())
+            .into();
+        let named = |at: usize, version, derivation| {
+            let psk = configured[at].retained(&names().host, derivation);
+            let identity = psk.identity(&names(), version);
+            let candidates = ConfiguredPsk::candidates(&identity, &configured);
+            assert!(candidates.contains(&psk.for_tls(&names(), version, derivation).unwrap()));
+            candidates.len()
+        };
+        let both = [Derivation::Specification, Derivation::Libnvme1];
+        for derivation in both {
+            assert_eq!(named(0, IdentityVersion::V0, derivation), 6);
+            assert_eq!(named(0, IdentityVersion::V1, derivation), 2);
+            // The digest is of the retained PSK, which the derivations make differently.
+            assert_eq!(named(1, IdentityVersion::V1, derivation), 1);
+        }
+        let psk = configured[0].retained(&names().host, Derivation::Specification);
+        let mut identity = psk.identity(&names(), IdentityVersion::V0);
+        identity.origin = KeyOrigin::Generated;
+        assert_eq!(ConfiguredPsk::candidates(&identity, &configured), []);
     }
 
     proptest! {

@@ -35,6 +35,8 @@ pub struct Association {
     pub discovery: bool,
     /// Whether the host has to prove who it is, on each of its queues.
     pub proves: bool,
+    /// Whether its queues come over TLS, by a PSK of the host.
+    pub is_secured: bool,
     /// The port at the time of the Connect.
     pub port: Port,
     /// The limits that were announced.
@@ -78,6 +80,7 @@ pub(crate) struct Identity {
     pub(crate) nameless: bool,
     pub(crate) discovery: bool,
     pub(crate) proves: bool,
+    pub(crate) is_secured: bool,
 }
 
 fn halves(host_id: HostId) -> [u64; 2] {
@@ -91,7 +94,8 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves } = identity;
+        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, is_secured } =
+            identity;
         let association = Self {
             cntlid,
             subsystem,
@@ -102,6 +106,7 @@ impl Association {
             nameless,
             discovery,
             proves,
+            is_secured,
             port,
             limits,
             ready: AtomicBool::new(false),

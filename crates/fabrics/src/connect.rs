@@ -1,8 +1,10 @@
 //! Connect: which hosts may have a queue, and how others are refused (NVMe over Fabrics, Connect
 //! Command).
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
+use ebof_authentication::response::Names;
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
 use ebof_nvme::opcode::{Direction, fabrics};
 use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status, Uuid};
@@ -15,7 +17,7 @@ use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
 use crate::task::Task;
 
 /// How a connection came.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Arrival {
     /// The target's name for the connection.
     pub handle: Handle,
@@ -26,6 +28,18 @@ pub struct Arrival {
     pub local: String,
     /// The host's address, for status and connection log.
     pub peer: String,
+    /// What the connection is worth as a proof of who the host is.
+    pub channel: Channel,
+}
+
+/// What a connection proves of who is at its other end, before that says anything.
+#[derive(Clone, Debug, Default)]
+pub enum Channel {
+    /// Nothing: a name is a claim.
+    #[default]
+    Plain,
+    /// The host has a PSK for TLS that is of this host and subsystem.
+    Tls(Box<Names>),
 }
 
 /// What a host that is attached directly would say in a Connect: its transport has none.
@@ -107,6 +121,12 @@ pub enum RefusalReason {
     /// The subsystem wants a proof of who the host is, and has no secret of it.
     #[error("the subsystem only admits hosts that prove who they are, and has no secret of this one")]
     NoSecret,
+    /// The subsystem wants TLS, and the connection has none.
+    #[error("the subsystem only admits hosts over TLS, and this connection has none")]
+    TlsRequired,
+    /// The PSK of the connection is one of other names.
+    #[error("the host's TLS key is of another host NQN or subsystem than it says in Connect")]
+    TlsIdentity,
     /// Another host NQN uses the same host identifier.
     #[error("another host NQN is connected with the same host identifier")]
     HostIdInUse,
@@ -243,7 +263,9 @@ impl RefusalReason {
             Self::SubsystemReturning | Self::SubsystemDisabled | Self::FunctionOffline | Self::PortRemoved => {
                 invalid(true, ConnectData::SUBNQN_OFFSET)
             }
-            Self::HostNotAllowed | Self::NoSecret => Fault::new(Status::CONNECT_INVALID_HOST),
+            Self::HostNotAllowed | Self::NoSecret | Self::TlsRequired | Self::TlsIdentity => {
+                Fault::new(Status::CONNECT_INVALID_HOST)
+            }
             Self::StaticController => never(invalid(true, ConnectData::CNTLID_OFFSET)),
             Self::HostIdInUse => invalid(true, ConnectData::HOSTID_OFFSET),
             Self::UnknownController => invalid(true, ConnectData::CNTLID_OFFSET),

@@ -10,7 +10,7 @@ use ebof_nvme::log::{
 use ebof_nvme::{ControllerId, Nqn};
 use zerocopy::IntoBytes;
 
-use crate::model::{Model, Port, PortId, Subsystem};
+use crate::model::{Model, Port, PortId, Subsystem, TlsUse};
 
 /// The host that asks, and the port where it does.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl Entries for Model {
         let mut entries = Vec::new();
         if let Some(port) = self.port(view.port) {
             let mut own = DiscoveryEntry { subtype: SubsystemType::CURRENT_DISCOVERY.0, ..DiscoveryEntry::default() };
-            if fill(&mut own, &self.discovery.nqn, port, view) {
+            if fill(&mut own, (&self.discovery.nqn, false), port, view) {
                 own.eflags.set(EntryFlags::EPCSD.0);
                 entries.push(own);
             }
@@ -72,7 +72,7 @@ impl Entries for Model {
             let ports = subsystem.ports.iter().filter_map(|&id| self.port(id));
             for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(self, port, view))) {
                 let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
-                if fill(&mut entry, &subsystem.nqn, port, view) {
+                if fill(&mut entry, (&subsystem.nqn, subsystem.tls_only), port, view) {
                     entries.push(entry);
                 }
             }
@@ -101,15 +101,16 @@ fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Describes `nqn` on `port`; `false` if there is no address to give to the host.
-fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> bool {
+/// Describes `nqn`, which may want TLS, on `port`; `false` if there is no address to give to the host.
+fn fill(entry: &mut DiscoveryEntry, (nqn, tls_only): (&Nqn, bool), port: &Port, view: View<'_>) -> bool {
     let Some((family, address)) = address(port, view) else { return false };
     entry.trtype = port.trtype.0;
     entry.adrfam = family.0;
-    let channel = match port.security {
+    let (security, channel) = match port.tls {
         // Not "not required": libnvme 1.3 (Debian 12) takes that for a reason to use TLS.
-        SecType::NONE => Treq::default(),
-        _ => Treq::SECURE_CHANNEL_REQUIRED,
+        TlsUse::Off => (SecType::NONE, Treq::default()),
+        TlsUse::Allowed if !tls_only => (SecType::TLS_1_3, Treq::SECURE_CHANNEL_NOT_REQUIRED),
+        TlsUse::Allowed | TlsUse::Required => (SecType::TLS_1_3, Treq::SECURE_CHANNEL_REQUIRED),
     };
     entry.treq = channel.with(Treq::SQ_FLOW_CONTROL_DISABLE).with(Treq::ZERO_HOST_ID).0;
     entry.portid.set(port.id.0);
@@ -119,7 +120,7 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, port: &Port, view: View<'_>) -> b
     entry.set_subsystem_nqn(nqn);
     entry.set_address(address);
     match port.trtype {
-        TrType::TCP => entry.set_security(port.security),
+        TrType::TCP => entry.set_security(security),
         TrType::RDMA => entry.set_rdma_address(RdmaAddress {
             queue_pair: RdmaQueuePair::CONNECTED,
             provider: port.provider,

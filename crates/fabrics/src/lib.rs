@@ -49,13 +49,13 @@ mod task;
 pub use ebof_drive::reservation::Right;
 
 pub use association::{Association, Counters, Counts};
-pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, Tolerated};
+pub use connect::{Arrival, Attachment, Channel, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 pub use executing::Executing;
 pub use function::{Function, function_nqn};
 pub use handle::Handle;
 pub use model::{
     DataId, DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId,
-    Provision, Subsystem, TableError, Usage,
+    Provision, Subsystem, TableError, TlsUse, Usage,
 };
 pub use notice::{CloseReason, Notice, Notices};
 pub use provision::Backing;

@@ -8,11 +8,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use ebof_authentication::ConfiguredPsk;
 use ebof_authentication::controller::Policy;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::identify::ProtectionType;
-use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
 use crate::function::Function;
@@ -52,6 +53,8 @@ pub struct Model {
     /// Hosts that have secrets: each proves who it is wherever it goes, but at the discovery
     /// subsystem.
     pub secrets: BTreeMap<Nqn, Arc<HostSecrets>>,
+    /// The PSKs for TLS of hosts that have some: connections over TLS of others end.
+    pub tls_psks: BTreeMap<Nqn, Arc<Vec<ConfiguredPsk>>>,
     /// Which hashes and groups are acceptable in such a proof.
     pub authentication: Policy,
 }
@@ -87,6 +90,8 @@ pub struct Subsystem {
     pub allowed_hosts: Vec<Nqn>,
     /// Whether hosts without a secret are refused.
     pub authenticated_only: bool,
+    /// Whether hosts that come without TLS are refused.
+    pub tls_only: bool,
     /// Ports on which it is reached.
     pub ports: Vec<PortId>,
     /// Lowest controller ID to give out, at least 1 by custom.
@@ -258,8 +263,8 @@ pub struct Port {
     pub traddr: String,
     /// Port number as text.
     pub trsvcid: String,
-    /// Secure channel, for the discovery log's TSAS over TCP.
-    pub security: SecType,
+    /// Whether it has TLS, over TCP.
+    pub tls: TlsUse,
     /// Provider type, for the discovery log's TSAS over RDMA.
     pub provider: RdmaProvider,
     /// Only the discovery subsystem answers here.
@@ -270,6 +275,18 @@ pub struct Port {
     pub max_queue_entries: u16,
     /// I/O queues that a controller may have here, 1 to [`Limits::io_queues`].
     pub max_io_queues: u16,
+}
+
+/// Whether connections at a port are TLS connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsUse {
+    /// Never.
+    #[default]
+    Off,
+    /// As the host begins.
+    Allowed,
+    /// All.
+    Required,
 }
 
 /// Limits of the whole target. What is announced to hosts follows from them and is enforced.
@@ -328,6 +345,7 @@ impl Model {
             returning: Vec::new(),
             disabled: Vec::new(),
             secrets: BTreeMap::new(),
+            tls_psks: BTreeMap::new(),
             authentication: Policy::default(),
         }
     }
@@ -363,6 +381,7 @@ impl Subsystem {
             allow_any_host: false,
             allowed_hosts: Vec::new(),
             authenticated_only: false,
+            tls_only: false,
             ports: Vec::new(),
             cntlid_min: ControllerId(1),
             cntlid_max: ControllerId::MAX,

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::Config;
+use crate::config::{Config, Security};
 use crate::plan::{Change, Plan};
 
 mod accounts;
@@ -285,6 +285,9 @@ pub struct SubsystemStatus {
     pub allow_any_host: bool,
     /// The hosts that may connect.
     pub allowed_hosts: Vec<String>,
+    /// What it demands of hosts.
+    #[serde(default)]
+    pub security: Security,
     /// The names of its ports.
     pub ports: Vec<String>,
     /// Its namespaces, by NSID.
@@ -420,6 +423,9 @@ pub struct ControllerStatus {
     pub peer: Peer,
     /// Whether it is a discovery controller.
     pub discovery: bool,
+    /// What the host has proven of who it is.
+    #[serde(default)]
+    pub proof: Security,
     /// When the admin queue was connected, in milliseconds since 1970-01-01T00:00:00Z.
     pub connected_since_unix_ms: u64,
     /// The keep alive time-out in force in milliseconds; 0 is none.

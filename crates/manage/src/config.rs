@@ -28,7 +28,7 @@ pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use host::{Host, KeyPlace};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
-pub use port::{Digest, Port};
+pub use port::{Digest, Port, PortTls};
 pub use subsystem::{IdentityRule, Security, Subsystem};
 pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 

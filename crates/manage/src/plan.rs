@@ -477,9 +477,13 @@ impl Change {
     }
 }
 
-/// Whether a host has a key from now on, or none any more.
+/// Whether a host has to authenticate from now on, or has no key any more.
 fn begins_or_ends_to_prove(difference: &Difference) -> bool {
-    difference.key == "dhchap_key" && (difference.from.is_none() || difference.to.is_none())
+    match difference.key.as_str() {
+        "dhchap_key" => difference.from.is_none() || difference.to.is_none(),
+        "tls_psk" => difference.to.is_none(),
+        _ => false,
+    }
 }
 
 fn target_effect(difference: &Difference) -> Effect {

@@ -177,6 +177,12 @@ impl Link {
         matches!(self.notifier(), Notifier::Bell | Notifier::ArmedBell)
     }
 
+    /// Whether there is something to receive that its descriptor does not tell of.
+    #[inline]
+    pub(crate) fn has_received(&self) -> bool {
+        self.transport.bytes().is_some_and(Bytes::has_received)
+    }
+
     /// Whether it is to be looked at in every turn, until [`Link::arm`] has been successful.
     #[inline]
     pub(crate) fn is_polled(&self) -> bool {

@@ -18,6 +18,7 @@ mod deadlines;
 mod devices;
 mod direct;
 mod fairness;
+pub(crate) mod handshakes;
 mod incoming;
 mod last_work;
 pub(crate) mod rdma_admission;

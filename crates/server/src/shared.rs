@@ -333,6 +333,8 @@ impl Shared {
             Reason::FunctionOffline => RefusalReason::SubsystemNotOnPort,
             Reason::HostNotAllowed => RefusalReason::HostNotAllowed,
             Reason::NoSecret => RefusalReason::NoSecret,
+            Reason::TlsRequired => RefusalReason::TlsRequired,
+            Reason::TlsIdentity => RefusalReason::TlsIdentity,
             Reason::HostIdInUse => RefusalReason::HostIdConflict,
             Reason::UnknownController => RefusalReason::ControllerNotFound,
             Reason::OtherHost => RefusalReason::ControllerOfOtherHost,

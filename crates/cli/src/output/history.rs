@@ -65,7 +65,7 @@ impl View for ShownHistory {
 }
 
 /// `2026-11-26 17:04:05`, of the Gregorian calendar.
-fn utc(unix_ms: u64) -> String {
+pub(super) fn utc(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;
     let (days, of_day) = (seconds / 86400, seconds % 86400);
     // Years that begin in March: a leap day is the last one of its year. From 0000-03-01.

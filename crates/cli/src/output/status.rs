@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use ebof_manage::api::{
     Configuration, ControllerStatus, DriveStatus, MissingObject, PortStatus, Source, Status, SubsystemStatus,
 };
+use ebof_manage::config::Security;
 
 use super::View;
+use super::history::utc;
 use super::json::Object;
 use super::text::{safe, si, table};
 
@@ -101,7 +103,7 @@ fn ports_text(status: &Status) -> String {
 }
 
 fn subsystem_text(subsystem: &SubsystemStatus) -> String {
-    let SubsystemStatus { nqn, enabled, allow_any_host, allowed_hosts, ports, namespaces, .. } = subsystem;
+    let SubsystemStatus { nqn, enabled, allow_any_host, allowed_hosts, security, ports, namespaces, .. } = subsystem;
     let hosts = match (allow_any_host, allowed_hosts.as_slice()) {
         (true, _) => "any host".to_owned(),
         (false, []) => "no host".to_owned(),
@@ -110,7 +112,8 @@ fn subsystem_text(subsystem: &SubsystemStatus) -> String {
     let ports = ports.iter().map(|port| safe(port)).collect::<Vec<_>>().join(", ");
     let ports = if ports.is_empty() { "no port".to_owned() } else { ports };
     let disabled = if *enabled { "" } else { "disabled, " };
-    let mut text = format!("\nsubsystem {}: {disabled}for {hosts}, at {ports}\n", safe(nqn));
+    let security = security.name();
+    let mut text = format!("\nsubsystem {}: {disabled}for {hosts} (security: {security}), at {ports}\n", safe(nqn));
     if namespaces.is_empty() {
         return text;
     }
@@ -181,6 +184,42 @@ fn controller_row(controller: &ControllerStatus) -> Vec<String> {
     ]
 }
 
+/// The hosts of a target: who has proven what, by what, and since when.
+pub(crate) struct ShownHosts(pub(crate) Status);
+
+impl View for ShownHosts {
+    fn text(&self, _verbose: bool) -> String {
+        let columns =
+            [("HOST", 4), ("PROVEN BY", 9), ("SINCE", 5), ("FROM", 4), ("SUBSYSTEM", 9), ("CNTLID", 6), ("PORT", 4)];
+        let rows: Vec<_> = self.0.controllers.iter().map(host_row).collect();
+        if rows.is_empty() { "no host is connected\n".to_owned() } else { table(&columns, &rows) }
+    }
+
+    fn json(&self, _verbose: bool) -> Object {
+        Object::document("target-hosts", 1)
+            .with("controllers", serde_json::to_value(&self.0.controllers).unwrap_or_default())
+    }
+}
+
+fn host_row(controller: &ControllerStatus) -> Vec<String> {
+    let ControllerStatus { host_nqn, proof, connected_since_unix_ms, peer, cntlid, port, .. } = controller;
+    let proof = match proof {
+        Security::Anyone => "nothing: a claim",
+        Security::Authenticated => "authentication",
+        Security::Tls => "TLS",
+        Security::AuthenticatedTls => "authentication, TLS",
+    };
+    vec![
+        safe(host_nqn),
+        proof.to_owned(),
+        utc(*connected_since_unix_ms),
+        peer.to_string(),
+        if controller.discovery { "discovery".to_owned() } else { safe(&controller.subsystem_nqn) },
+        cntlid.to_string(),
+        safe(port),
+    ]
+}
+
 /// The two largest units: `3 d 4 h`, `59 s`.
 fn duration(seconds: u64) -> String {
     let units = [(seconds / 86400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
@@ -210,6 +249,10 @@ mod tests {
         let shown = ShownStatus { status, configuration };
         insta::assert_snapshot!(shown.text(false));
         assert!(shown.json(false).to_text().unwrap().contains("\"schema\": \"ebof/target-status/1\""));
+        let mut hosts = ShownHosts(shown.status);
+        hosts.0.controllers[0].proof = Security::AuthenticatedTls;
+        insta::assert_snapshot!(hosts.text(false));
+        assert!(hosts.json(false).to_text().unwrap().contains("\"proof\": \"authenticated+tls\""));
     }
 
     #[test]

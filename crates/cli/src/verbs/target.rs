@@ -27,7 +27,7 @@ use crate::file::Kind;
 use crate::global::{Global, OutputFormat};
 use crate::output::configuration::ShownApplied;
 use crate::output::drive::ShownDrive;
-use crate::output::status::ShownStatus;
+use crate::output::status::{ShownHosts, ShownStatus};
 use crate::output::target::{ShownInventory, ShownTask, ShownTasks};
 use crate::output::text::safe;
 use crate::output::{say, show};
@@ -54,7 +54,8 @@ pub(crate) struct TargetVerb {
 enum Action {
     /// Show drives, functions, namespaces, ports and hosts: who has what
     Show {
-        /// Show only this drive, with its firmware, formats, health, logs and controllers
+        /// Show only this drive, with its firmware, formats, health, logs and controllers; `hosts`:
+        /// the connected hosts, and how each has proven who it is
         drive: Option<String>,
     },
     /// Show ports, subsystems, controllers and what was transferred
@@ -244,6 +245,10 @@ impl TargetVerb {
         };
         let change = match action {
             Action::Drain(drain) => return edit::drain(&control, &drain, self.yes, global),
+            Action::Show { drive: Some(hosts) } if hosts == "hosts" => {
+                show(global, &ShownHosts(control.status()?))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Action::Show { drive: Some(drive) } => {
                 show(global, &ShownDrive(control.drive(&drive)?))?;
                 return Ok(ExitCode::SUCCESS);

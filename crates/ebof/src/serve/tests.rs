@@ -1,6 +1,7 @@
 //! Messages at the start.
 
 use ebof_manage::api::{IoCounters, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus};
+use ebof_manage::config::Security;
 
 use super::*;
 
@@ -10,7 +11,8 @@ fn subsystem(nqn: &str, namespaces: Vec<NamespaceStatus>) -> SubsystemStatus {
     let allowed_hosts = Vec::new();
     let ports = vec!["a".to_owned()];
     let (nqn, enabled, allow_any_host) = (nqn.to_owned(), true, true);
-    SubsystemStatus { nqn, enabled, serial, model, allow_any_host, allowed_hosts, ports, namespaces }
+    let security = Security::Anyone;
+    SubsystemStatus { nqn, enabled, serial, model, allow_any_host, allowed_hosts, security, ports, namespaces }
 }
 
 fn port(transport: &str, address: &str) -> PortStatus {

@@ -19,7 +19,7 @@ use super::replaced::Replaced;
 use super::{Handle, Registry};
 use crate::association::{Association, Counters, Identity};
 use crate::authentication::Authenticator;
-use crate::connect::{Arrival, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
+use crate::connect::{Arrival, Channel, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
@@ -127,6 +127,7 @@ impl<'r> Admission<'r> {
             }
             (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
         };
+        self.check_channel(&kind, &port)?;
         let authenticator = self.authenticator(&kind, &port)?;
         self.registry.controllers.check_share(&request.host, 1, &self.registry.limits)?;
         let cntlid = match secondary_controller(&kind, &port) {
@@ -145,8 +146,10 @@ impl<'r> Admission<'r> {
             Kind::Discovery(_) => (None, nqn.clone()),
         };
         let proves = authenticator.is_some();
+        let is_secured = matches!(arrival.channel, Channel::Tls(_));
+        let subsystem = nqn.clone();
         let identity =
-            Identity { cntlid, subsystem: nqn.clone(), function, drive, host, host_id, nameless, discovery, proves };
+            Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, is_secured };
         let association =
             Arc::new(Association::new(identity, port, self.registry.limits_of(&kind), self.error_log(&kind)));
         let counters = Arc::new(Counters::default());
@@ -169,6 +172,21 @@ impl<'r> Admission<'r> {
         self.registry.controllers.add(arrival.handle, entry);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
         Ok(granted(request, arrival, entries, association, counters, now_ms, (role, authenticator)))
+    }
+
+    /// A connection over TLS is of the host and the subsystem whose PSK it has, and of no others.
+    fn check_channel(&self, kind: &Kind, port: &Port) -> Result<(), RefusalReason> {
+        let request = self.request;
+        match (&self.arrival.channel, kind) {
+            (Channel::Tls(names), _) => {
+                let is_theirs = !request.nameless && names.host == request.host && names.subsystem == request.subsystem;
+                if is_theirs { Ok(()) } else { Err(RefusalReason::TlsIdentity) }
+            }
+            (Channel::Plain, Kind::Io(subsystem)) if subsystem.tls_only && !port.is_memory_based() => {
+                Err(RefusalReason::TlsRequired)
+            }
+            (Channel::Plain, _) => Ok(()),
+        }
     }
 
     /// By what the host has to prove who it is; `None` if it need not. Who is behind a direct port
@@ -245,7 +263,12 @@ impl<'r> Admission<'r> {
         let entries = self.queue_entries(&association.port, drive)?;
         self.registry.controllers.check_entries(subsystem.drive_nqn(), drive, entries)?;
         self.registry.controllers.check_share(&request.host, 0, &self.registry.limits)?;
-        let authenticator = match self.authenticator(&Kind::Io(Arc::clone(&view)), &association.port)? {
+        let kind = Kind::Io(Arc::clone(&view));
+        self.check_channel(&kind, &association.port)?;
+        if association.is_secured != matches!(arrival.channel, Channel::Tls(_)) {
+            return Err(RefusalReason::OtherHost);
+        }
+        let authenticator = match self.authenticator(&kind, &association.port)? {
             // The host has its secret only since its Admin Queue came, without a proof: its
             // controller is about to end.
             Some(_) if !association.proves => return Err(RefusalReason::NoSecret),

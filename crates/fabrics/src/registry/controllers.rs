@@ -461,5 +461,7 @@ pub(super) fn no_longer_served(model: &Model, association: &Association) -> Opti
 fn lacks_proof(model: &Model, subsystem: &Subsystem, association: &Association) -> bool {
     let has_secret = association.named_host().is_some_and(|host| model.secrets.contains_key(host));
     let is_demanded = !association.is_memory_based() && (has_secret || subsystem.authenticated_only);
-    is_demanded && !(association.proves && has_secret)
+    let has_key = association.named_host().is_some_and(|host| model.tls_psks.contains_key(host));
+    let lacks_key = if association.is_secured { !has_key } else { subsystem.tls_only };
+    is_demanded && !(association.proves && has_secret) || lacks_key && !association.is_memory_based()
 }

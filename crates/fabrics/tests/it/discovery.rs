@@ -13,7 +13,7 @@ fn get_log(lid: u8, bytes: u32, offset: u32) -> Sqe {
     with_data(sqe, bytes)
 }
 
-fn log(world: &mut World, at: u64) -> Vec<u8> {
+pub(crate) fn log(world: &mut World, at: u64) -> Vec<u8> {
     let done = world.run(at, get_log(0x70, 16 * 1024, 0));
     assert!(done.status().is_success());
     done.data

@@ -22,3 +22,4 @@ mod replaced;
 mod reserved;
 mod returned;
 mod support;
+mod tls;

@@ -9,12 +9,12 @@ use ebof_authentication::Entropy;
 use ebof_drive::reservation::Right;
 use ebof_drive::{Capacity, DecisionInput, Drive, Identity, Managers, Request, Settings, State, View};
 use ebof_fabrics::{
-    Arrival, Authenticate, Backing, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, FusedHalf,
-    Handle, IoTask, Limits, Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId, Queue, Refusal,
-    Registry, Step, Subsystem, Task, Transfer, TransferKind, Usage,
+    Arrival, Authenticate, Backing, Channel, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent,
+    FusedHalf, Handle, IoTask, Limits, Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId,
+    Queue, Refusal, Registry, Step, Subsystem, Task, TlsUse, Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
-use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
 use ebof_nvme::{Cid, ControllerId, Cqe, HostId, Nqn, Nsid, QueueId, Sgl, Sqe, Status, Uuid};
@@ -64,7 +64,7 @@ pub(crate) fn port(id: u16, traddr: &str, trsvcid: &str) -> Port {
         adrfam: family,
         traddr: traddr.to_string(),
         trsvcid: trsvcid.to_string(),
-        security: SecType::NONE,
+        tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
         in_capsule_bytes: 8192,
@@ -161,6 +161,8 @@ pub(crate) struct World {
     pub(crate) port: PortId,
     /// The address that hosts connect to.
     pub(crate) local: String,
+    /// What they connect through.
+    pub(crate) channel: Channel,
     /// The status that devices return.
     pub(crate) device_status: Status,
     pub(crate) drive: Drive,
@@ -207,6 +209,7 @@ impl World {
             now_ms: 1000,
             port: PortId(1),
             local: "198.51.100.7".to_string(),
+            channel: Channel::Plain,
             device_status: Status::SUCCESS,
             drive: drive_of_model(),
             halves: BTreeMap::new(),
@@ -464,7 +467,7 @@ impl World {
         let mut executing = executing;
         loop {
             let queue = self.queues.get_mut(&at).expect("an open connection");
-            let arrival = arrival(at, self.port, &self.local);
+            let arrival = Arrival { channel: self.channel.clone(), ..arrival(at, self.port, &self.local) };
             match self.registry.connect(queue, executing, data, &arrival, self.now_ms) {
                 (Step::Execute(kept, Task::DeferConnect(looks)), _) if !looks.is_empty() => {
                     executing = kept;
@@ -513,7 +516,13 @@ pub(crate) fn entropy(seed: u32) -> Entropy {
 }
 
 pub(crate) fn arrival(at: u64, port: PortId, local: &str) -> Arrival {
-    Arrival { handle: Handle(at), port, local: local.to_string(), peer: format!("203.0.113.9:{at}") }
+    Arrival {
+        handle: Handle(at),
+        port,
+        local: local.to_string(),
+        peer: format!("203.0.113.9:{at}"),
+        channel: Channel::Plain,
+    }
 }
 
 pub(crate) fn admin_connect() -> Connect {

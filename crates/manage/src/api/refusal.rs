@@ -38,8 +38,14 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// What arrived first is not an NVMe/TCP PDU, or not the private data of an NVMe/RDMA host.
     NotNvme,
-    /// The host begins with TLS.
+    /// The host begins with TLS, and the port has none.
     Tls,
+    /// The port or the subsystem wants TLS, and the connection has none.
+    TlsRequired,
+    /// TLS could not be agreed on: the host has no key, another one, or nothing in common.
+    TlsFailed,
+    /// The host says other names in Connect than those that its TLS key is of.
+    TlsIdentity,
     /// A PDU or capsule broke the transport's rules.
     ProtocolError,
     /// The digests that the host asked for, or did not, are against the port's rules.
@@ -99,7 +105,16 @@ impl RefusalReason {
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Tls => "the host wants TLS, which ports do not have: connect without it (`--tls`, `--concat`)",
+            Self::Tls => {
+                "the host wants TLS, which this port does not have: set its `tls`, or connect without it (`--tls`, `--concat`)"
+            }
+            Self::TlsRequired => "connect with --tls and the host's key (tls_psk), through a port that has `tls`",
+            Self::TlsFailed => {
+                "compare the host's key with its tls_psk here (`ebof check-tls-key -n HOSTNQN -c SUBNQN` tells identities)"
+            }
+            Self::TlsIdentity => {
+                "the host's key is of the host NQN and subsystem NQN that it connects with: compare them"
+            }
             Self::NotNvme => "only NVMe hosts should reach this port: a port scanner, a health check or a wrong port?",
             Self::ProtocolError => {
                 "the host, or something between, damages PDUs or capsules: compare versions, capture the traffic"

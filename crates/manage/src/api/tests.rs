@@ -67,6 +67,7 @@ fn status() -> Status {
             model: "ebof".into(),
             allow_any_host: false,
             allowed_hosts: vec!["nqn.2014-08.org.example:host".into()],
+            security: Security::Anyone,
             ports: vec!["tcp://127.0.0.1:4420".into()],
             namespaces: vec![namespace()],
         }],
@@ -90,6 +91,7 @@ fn status() -> Status {
             port: "tcp://127.0.0.1:4420".into(),
             peer: "127.0.0.1:50000".parse().unwrap(),
             discovery: false,
+            proof: Security::Anyone,
             connected_since_unix_ms: 1_795_000_000_000,
             keep_alive_ms: 5000,
             queues: vec![QueueStatus {

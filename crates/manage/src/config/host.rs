@@ -22,6 +22,9 @@ pub struct Host {
     /// Where the secret is by which subsystems prove themselves to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrl_key: Option<KeyPlace>,
+    /// Where its PSKs for TLS are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_psk: Option<KeyPlace>,
 }
 
 /// Where a key is.
@@ -61,12 +64,12 @@ impl Host {
     /// A host without keys.
     #[must_use]
     pub fn new(nqn: Nqn) -> Self {
-        Self { nqn, dhchap_key: None, dhchap_ctrl_key: None }
+        Self { nqn, dhchap_key: None, dhchap_ctrl_key: None, tls_psk: None }
     }
 
     /// Puts `base` in front of relative paths of files.
     pub(super) fn rebase(&mut self, base: &Path) {
-        for place in [&mut self.dhchap_key, &mut self.dhchap_ctrl_key] {
+        for place in [&mut self.dhchap_key, &mut self.dhchap_ctrl_key, &mut self.tls_psk] {
             if let Some(KeyPlace::File(path)) = place
                 && let Some(joined) = base.join(&path).to_str()
             {
@@ -91,6 +94,13 @@ impl Host {
             form: Form::Other("table"),
             default: Words("none: hosts that ask for a proof are refused"),
             text: "where the secret is with which its subsystems prove themselves to the host, if it asks them to; one line",
+        },
+        Key {
+            name: "tls_psk",
+            form: Form::Other("table"),
+            default: Words("none"),
+            text: "where its keys for TLS are, in the same way: up to 8 lines, each a PSK as `ebof gen-tls-key` makes \
+                   it. By one of them it connects through ports with `tls`",
         },
     ];
 }

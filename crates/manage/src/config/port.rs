@@ -65,6 +65,9 @@ pub struct Port {
     /// whether threads never sleep that have connections of the port.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefer_busy_poll: bool,
+    /// Whether connections are TLS connections, over TCP.
+    #[serde(skip_serializing_if = "PortTls::is_off")]
+    pub tls: PortTls,
     /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in
     /// buffers, in bytes; `None` copies all.
     #[serde(rename = "zerocopy_send", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size")]
@@ -90,6 +93,37 @@ pub enum Digest {
     Required,
 }
 
+/// Whether connections at a port are TLS connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortTls {
+    /// Never.
+    #[default]
+    Off,
+    /// As the host begins.
+    Allowed,
+    /// All.
+    Required,
+}
+
+impl PortTls {
+    const NAMES: &[&str] = &["off", "allowed", "required"];
+
+    fn named(name: &str) -> Self {
+        match name {
+            "allowed" => Self::Allowed,
+            "required" => Self::Required,
+            _ => Self::Off,
+        }
+    }
+
+    /// Whether it is the default.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
+}
+
 impl Port {
     /// A port with the defaults, named after its address.
     #[must_use]
@@ -113,6 +147,7 @@ impl Port {
             so_priority: None,
             busy_poll_us: None,
             prefer_busy_poll: false,
+            tls: PortTls::Off,
             zerocopy_send_bytes: None,
             host: None,
             enabled: true,
@@ -152,6 +187,7 @@ impl Port {
             ("c2h_success", self.c2h_success != without.c2h_success),
             ("header_digest", self.header_digest != without.header_digest),
             ("data_digest", self.data_digest != without.data_digest),
+            ("tls", self.tls != without.tls),
             ("tos", self.tos.is_some()),
             ("so_priority", self.so_priority.is_some()),
             ("zerocopy_send", self.zerocopy_send_bytes.is_some()),
@@ -249,6 +285,13 @@ impl Port {
             form: Form::Name { names: Digest::NAMES, set: |port, name| port.data_digest = Digest::named(name) },
             default: Value,
             text: "CRC32C digests of PDU data; with `\"allowed\"`, the host decides",
+        },
+        Key {
+            name: "tls",
+            form: Form::Name { names: PortTls::NAMES, set: |port, name| port.tls = PortTls::named(name) },
+            default: Words("`\"off\"`"),
+            text: "TLS 1.3 with keys of `[[hosts]]` (`tls_psk`): `\"required\"`, or `\"allowed\"`, where the first \
+                   bytes of a connection tell which it is. See [security](security.md#tls)",
         },
         Key {
             name: "max_queue_size",

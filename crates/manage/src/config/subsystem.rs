@@ -1,7 +1,7 @@
 //! Subsystems.
 
 use ebof_nvme::Nqn;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::written::{as_text, as_texts, is_true};
 use super::{ManagedDrive, Namespace, default_serial, limits};
@@ -47,20 +47,57 @@ pub struct Subsystem {
     pub namespaces: Vec<Namespace>,
 }
 
-/// What a subsystem demands of hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// What a subsystem demands of hosts, or a host has proven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Security {
-    /// Nothing, of hosts without a key.
+    /// Nothing; of hosts with a `dhchap_key`, that they authenticate all the same.
     #[default]
     Anyone,
-    /// A proof of who they are.
+    /// A proof of who they are, by authentication.
     Authenticated,
+    /// TLS, with a key of theirs.
+    Tls,
+    /// Both.
+    #[serde(rename = "authenticated+tls")]
+    AuthenticatedTls,
 }
 
 impl Security {
     /// Its names in a configuration.
-    pub const NAMES: &[&str] = &["anyone", "authenticated"];
+    pub const NAMES: &[&str] = &["anyone", "authenticated", "tls", "authenticated+tls"];
+
+    fn named(name: &str) -> Self {
+        match name {
+            "authenticated" => Self::Authenticated,
+            "tls" => Self::Tls,
+            "authenticated+tls" => Self::AuthenticatedTls,
+            _ => Self::Anyone,
+        }
+    }
+
+    /// What has been proven by authentication, TLS or both.
+    #[must_use]
+    pub const fn proven(authenticated: bool, tls: bool) -> Self {
+        match (authenticated, tls) {
+            (false, false) => Self::Anyone,
+            (true, false) => Self::Authenticated,
+            (false, true) => Self::Tls,
+            (true, true) => Self::AuthenticatedTls,
+        }
+    }
+
+    /// Whether a host has to prove who it is by authentication.
+    #[must_use]
+    pub const fn wants_authentication(self) -> bool {
+        matches!(self, Self::Authenticated | Self::AuthenticatedTls)
+    }
+
+    /// Whether a host has to come over TLS.
+    #[must_use]
+    pub const fn wants_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::AuthenticatedTls)
+    }
 
     /// Whether it is the default.
     #[must_use]
@@ -74,6 +111,8 @@ impl Security {
         match self {
             Self::Anyone => "anyone",
             Self::Authenticated => "authenticated",
+            Self::Tls => "tls",
+            Self::AuthenticatedTls => "authenticated+tls",
         }
     }
 }
@@ -189,14 +228,12 @@ impl Subsystem {
             name: "security",
             form: Form::Name {
                 names: Security::NAMES,
-                set: |subsystem, name| {
-                    subsystem.security =
-                        if name == "authenticated" { Security::Authenticated } else { Security::Anyone };
-                },
+                set: |subsystem, name| subsystem.security = Security::named(name),
             },
             default: Words("`\"anyone\"`"),
-            text: "what it demands of hosts: `\"authenticated\"`, that they have a `dhchap_key` and prove it. With \
-                   `\"anyone\"` only those that have one must",
+            text: "what it demands of hosts: `\"authenticated\"`, that they have a `dhchap_key` and prove it; \
+                   `\"tls\"`, that they have a `tls_psk` and connect with it; `\"authenticated+tls\"`, both. With \
+                   `\"anyone\"` only those that have a `dhchap_key` must prove it",
         },
         Key {
             name: "ports",

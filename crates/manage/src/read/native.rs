@@ -38,10 +38,34 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     table.finish(out);
     known.remark_on_drives(&config, out);
     known.remark_on_direct_ports(&config, out);
+    remark_on_tls(&config, out);
     if config.subsystems.is_empty() && !out.has_errors() {
         out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
     }
     config
+}
+
+/// Warns of what is set about TLS and leads nowhere.
+fn remark_on_tls(config: &Config, out: &mut Collector<'_>) {
+    let has_tls = |port: &&Port| !port.tls.is_off();
+    let has_psk = config.hosts.iter().any(|host| host.tls_psk.is_some());
+    for subsystem in config.subsystems.iter().filter(|subsystem| subsystem.security.wants_tls()) {
+        if !config.ports.iter().filter(has_tls).any(|port| subsystem.ports.contains(&port.name)) {
+            let message = format!("{} wants TLS, and none of its ports has it: no host can connect", subsystem.nqn);
+            out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
+        }
+    }
+    match config.ports.iter().find(has_tls) {
+        Some(port) if !has_psk => {
+            let message = format!("port {} has TLS, and no host has a key for it", port.name);
+            out.warning(0..0, message, "set `tls_psk` of hosts: `ebof gen-tls-key` makes one");
+        }
+        None if has_psk => {
+            let message = "hosts have keys for TLS, and no port has it: they connect without";
+            out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
+        }
+        _ => {}
+    }
 }
 
 fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
@@ -138,6 +162,7 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     let nqn = named.and_then(|node| values::nqn("nqn", node, out));
     let dhchap_key = table.entry("dhchap_key").and_then(|entry| read_key_place(entry, out));
     let dhchap_ctrl_key = table.entry("dhchap_ctrl_key").and_then(|entry| read_key_place(entry, out));
+    let tls_psk = table.entry("tls_psk").and_then(|entry| read_key_place(entry, out));
     table.finish(out);
     if let (Some(_), None, Some(entry)) = (&dhchap_ctrl_key, &dhchap_key, table.entry("dhchap_ctrl_key")) {
         let message = "`dhchap_ctrl_key` without `dhchap_key`: only a host that proves who it is can ask for a proof";
@@ -149,7 +174,7 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     if let Some(Value::String(text)) = named.map(|node| &node.value) {
         known.hosts.insert(text.clone());
     }
-    nqn.map(|nqn| Host { nqn, dhchap_key, dhchap_ctrl_key })
+    nqn.map(|nqn| Host { nqn, dhchap_key, dhchap_ctrl_key, tls_psk })
 }
 
 /// Where a key is; a key itself has no place in a configuration, which is shown, compared and kept.

@@ -16,6 +16,7 @@ use ebof_manage::api::{
     IoCounters, MissingObject, NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal,
     RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status, SubsystemStatus,
 };
+use ebof_manage::config::Security;
 use ebof_manage::enclosure::{
     Change, DriveDetails, Enclosure, Inventory, MistakeKind, Phase, Refused, StoredImage, TASK_SCHEMA, Task, TaskState,
     Transaction, check,
@@ -237,6 +238,7 @@ impl Target for Fake {
             model: subsystem.model.clone(),
             allow_any_host: subsystem.allow_any_host,
             allowed_hosts: Vec::new(),
+            security: Security::Anyone,
             ports: subsystem.ports.clone(),
             namespaces: subsystem.namespaces.iter().map(namespace_status).collect(),
         });
@@ -249,6 +251,7 @@ impl Target for Fake {
                 port: host.port.clone(),
                 peer: Peer::Network("192.0.2.9:1".parse().unwrap()),
                 discovery: false,
+                proof: Security::Anyone,
                 connected_since_unix_ms: 0,
                 keep_alive_ms: 0,
                 queues: Vec::new(),

@@ -56,7 +56,13 @@ pub(crate) fn attach(
 }
 
 fn arrival(handle: Handle, peer: &Peer) -> Arrival {
-    Arrival { handle, port: peer.port.id, local: peer.local(), peer: peer.address.to_string() }
+    Arrival {
+        handle,
+        port: peer.port.id,
+        local: peer.local(),
+        peer: peer.address.to_string(),
+        channel: peer.channel.clone(),
+    }
 }
 
 /// The connection is a queue that executes commands: reports it and logs it.

@@ -89,8 +89,8 @@ impl DirectPorts {
 
 #[cfg(test)]
 mod tests {
-    use ebof_fabrics::{DiscoveryIdentity, Port};
-    use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType};
+    use ebof_fabrics::{DiscoveryIdentity, Port, TlsUse};
+    use ebof_nvme::log::{AddressFamily, RdmaProvider};
 
     use super::*;
 
@@ -113,6 +113,7 @@ mod tests {
             allow_any_host: true,
             allowed_hosts: Vec::new(),
             authenticated_only: false,
+            tls_only: false,
             ports: ports.iter().map(|&port| PortId(port)).collect(),
             cntlid_min: ebof_nvme::ControllerId(1),
             cntlid_max: ebof_nvme::ControllerId(100),
@@ -132,7 +133,7 @@ mod tests {
             adrfam: AddressFamily::IPV4,
             traddr: "127.0.0.1".into(),
             trsvcid: "0".into(),
-            security: SecType::NONE,
+            tls: TlsUse::Off,
             provider: RdmaProvider::NOT_SPECIFIED,
             discovery_only: false,
             in_capsule_bytes: 4096,

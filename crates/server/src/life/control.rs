@@ -23,6 +23,7 @@ use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::port::PortState;
 use crate::ports::sockets;
 use crate::reactor::admission;
+use crate::reactor::handshakes::{Arrived, Handshakes};
 use crate::reactor::rdma_admission::{self, Accepting};
 use crate::reactor::timespec;
 use crate::shared::Shared;
@@ -102,6 +103,7 @@ pub(crate) struct Control {
     next_key: u64,
     /// Reactor by processor.
     placement: Placement,
+    handshakes: Handshakes,
     resting: bool,
     /// Direct ports that accept nobody for a while, because much of former clients is not closed.
     paused: Vec<u64>,
@@ -174,6 +176,7 @@ impl Control {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let descriptor = bell.descriptor().ok_or(io::ErrorKind::Unsupported)?;
         epoll::add(&epoll, descriptor, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let handshakes = Handshakes::new(Arc::clone(&shared));
         Ok(Self {
             shared,
             bell,
@@ -182,6 +185,7 @@ impl Control {
             listeners: HashMap::new(),
             next_key: 0,
             placement,
+            handshakes,
             resting: false,
             paused: Vec::new(),
             rebind_ms: None,
@@ -347,7 +351,7 @@ impl Control {
             }
             match listener.accept() {
                 Ok(Some(client)) => {
-                    let peer = Peer { port: Arc::clone(port), address: PeerAddress::Direct };
+                    let peer = Peer::new(Arc::clone(port), PeerAddress::Direct);
                     let Ok(waiting) = admission::room_for(&self.shared, peer.address, port) else {
                         port.reaper.hang_up(client);
                         continue;
@@ -410,7 +414,7 @@ impl Control {
                     let processor = SockRef::from(&socket).cpu_affinity().ok();
                     let queue = if sockets::groups(&port.config) { sockets::incoming_queue(&socket) } else { None };
                     let reactor = self.placement.choose_grouped(queue, processor);
-                    admit(&self.shared, reactor, socket, peer, port);
+                    self.admit(reactor, socket, peer, port);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // A connection that was reset before it was accepted says nothing about the next.
@@ -418,6 +422,28 @@ impl Control {
                 }
                 Err(error) => return self.rest(port, &error),
             }
+        }
+    }
+
+    /// Admits a connection, or refuses it.
+    fn admit(&self, reactor: usize, socket: TcpStream, peer: SocketAddr, port: &Arc<PortState>) {
+        let shared = &self.shared;
+        let remote = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let admitted = socket.local_addr().and_then(|local| {
+            let address = PeerAddress::Network { remote, local };
+            let Ok(waiting) = admission::room_for(shared, address, port) else { return Ok(()) };
+            sockets::accepted(&socket, &port.config)?;
+            let peer = Peer::new(Arc::clone(port), address);
+            if !port.config.tls.is_off() {
+                return self.handshakes.begin(Arrived { socket, peer, waiting, reactor });
+            }
+            admission::hand_over(shared, reactor, Incoming::Tcp(socket.into()), peer, waiting);
+            Ok(())
+        });
+        if let Err(error) = admitted
+            && let Some(more) = shared.may_log(remote.ip().into(), Kind::NotAccepted)
+        {
+            tracing::warn!(peer = %remote, port = port.name, "a connection ended before it was accepted: {error}{more}");
         }
     }
 }
@@ -453,24 +479,6 @@ fn report_slow_drain(drain: &Drain) {
          they end, so that no old write lands behind a newer one; look at the device behind the subsystem",
         SLOW_DRAIN_MS / 1000
     );
-}
-
-/// Admits a connection, or refuses it.
-fn admit(shared: &Shared, reactor: usize, socket: TcpStream, peer: SocketAddr, port: &Arc<PortState>) {
-    let remote = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    let admitted = socket.local_addr().and_then(|local| {
-        let address = PeerAddress::Network { remote, local };
-        let Ok(waiting) = admission::room_for(shared, address, port) else { return Ok(()) };
-        sockets::accepted(&socket, &port.config)?;
-        let peer = Peer { port: Arc::clone(port), address };
-        admission::hand_over(shared, reactor, Incoming::Tcp(socket.into()), peer, waiting);
-        Ok(())
-    });
-    if let Err(error) = admitted
-        && let Some(more) = shared.may_log(remote.ip().into(), Kind::NotAccepted)
-    {
-        tracing::warn!(peer = %remote, port = port.name, "a connection ended before it was accepted: {error}{more}");
-    }
 }
 
 #[cfg(test)]

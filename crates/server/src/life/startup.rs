@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use ebof_backend::{BlockBytes, Device, IoFactory, Remover, Spec};
 use ebof_drive::View;
-use ebof_fabrics::{self as fabrics, DataId, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId};
+use ebof_fabrics::{
+    self as fabrics, DataId, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId, TlsUse,
+};
 use ebof_manage::api::DriveStatus;
-use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, Security, Subsystem};
+use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, PortTls, Subsystem};
 use ebof_manage::listen::Transport;
 use ebof_manage::{Drive, Listen};
-use ebof_nvme::log::{AddressFamily, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use ebof_sockets::Refused;
 use ebof_verbs::Network;
@@ -28,9 +30,9 @@ use crate::drives::{self, DriveActor, DriveThreads};
 use crate::environment::making::Making;
 use crate::environment::{Environment, RdmaNetwork};
 use crate::life::control::Listening;
+use crate::life::keys::HostKeys;
 use crate::life::missing::MissingKey;
 use crate::life::object::{Identifiers, identifiers, object_of};
-use crate::life::secrets::{self, Secrets};
 use crate::ports::listener::{Bound, RdmaListener, as_io_error};
 use crate::ports::port::PortState;
 use crate::ports::sockets;
@@ -50,8 +52,8 @@ pub(crate) struct Devices {
     pub(crate) ids: DeviceIds,
     /// The paths of files that were made at the start, and of what drives were made on.
     pub(crate) made: Vec<String>,
-    /// The secrets of hosts.
-    pub(crate) secrets: Secrets,
+    /// The keys of hosts.
+    pub(crate) keys: HostKeys,
     environment: Environment,
 }
 
@@ -97,8 +99,8 @@ impl Devices {
         threads: &mut DriveThreads<'_>,
         mut missing: impl FnMut(MissingKey, StartError) -> Result<(), StartError>,
     ) -> Result<Self, StartError> {
-        let secrets = secrets::read(config)?;
-        let mut devices = Self { secrets, environment: environment.clone(), ..Self::default() };
+        let keys = HostKeys::read(config)?;
+        let mut devices = Self { keys, environment: environment.clone(), ..Self::default() };
         for subsystem in config.enabled_subsystems() {
             for namespace in subsystem.enabled_namespaces() {
                 let key = (subsystem.nqn.clone(), namespace.nsid);
@@ -206,8 +208,8 @@ impl Devices {
 
     /// Other devices, named by the same counter and opened in the same environment.
     pub(crate) fn with(&self, open: BTreeMap<NamespaceKey, OpenNamespace>, actors: Vec<OpenDrive>) -> Self {
-        let (ids, secrets, environment) = (self.ids.clone(), self.secrets.clone(), self.environment.clone());
-        Self { open, actors, ids, made: Vec::new(), secrets, environment }
+        let (ids, keys, environment) = (self.ids.clone(), self.keys.clone(), self.environment.clone());
+        Self { open, actors, ids, made: Vec::new(), keys, environment }
     }
 
     /// Names for devices.
@@ -285,7 +287,8 @@ impl Devices {
         };
         let mut model = Model::new(discovery);
         model.generation = generation;
-        model.secrets = self.secrets.clone();
+        model.secrets = self.keys.secrets.clone();
+        model.tls_psks = self.keys.tls_psks.clone();
         model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
         model.disabled =
             config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();
@@ -315,7 +318,8 @@ impl Devices {
             firmware: config.firmware.clone(),
             allow_any_host: config.allow_any_host,
             allowed_hosts: config.allowed_hosts.clone(),
-            authenticated_only: config.security == Security::Authenticated,
+            authenticated_only: config.security.wants_authentication(),
+            tls_only: config.security.wants_tls(),
             ports: reached.map(|port| port.id).collect(),
             cntlid_min: ControllerId(config.cntlid_min),
             cntlid_max: ControllerId(config.cntlid_max),
@@ -384,7 +388,11 @@ fn port_of(port: &PortState) -> fabrics::Port {
         adrfam: if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 },
         traddr: address.to_string(),
         trsvcid: port.address.port().to_string(),
-        security: SecType::NONE,
+        tls: match port.config.tls {
+            PortTls::Off => TlsUse::Off,
+            PortTls::Allowed => TlsUse::Allowed,
+            PortTls::Required => TlsUse::Required,
+        },
         provider: port.provider,
         discovery_only: port.config.discovery_only,
         in_capsule_bytes: port.config.in_capsule_data_bytes,

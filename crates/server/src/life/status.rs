@@ -8,7 +8,7 @@ use ebof_manage::api::{
     self, ControllerStatus, IoCounters, MissingObject, NamespaceStatus, Peer, PortStatus, QueueStatus, Status,
     SubsystemStatus,
 };
-use ebof_manage::config::{Namespace, Subsystem};
+use ebof_manage::config::{Namespace, Security, Subsystem};
 use ebof_nvme::{Nsid, Uuid};
 
 use crate::life::control::Listening;
@@ -67,6 +67,7 @@ impl<'a> InForceStatus<'a> {
             // The text of a `PeerAddress`.
             peer: info.peer.parse().unwrap_or(Peer::SameProcess),
             discovery: info.discovery,
+            proof: Security::proven(info.association.proves, info.association.is_secured),
             connected_since_unix_ms: now_unix_ms.saturating_sub(now_ms.saturating_sub(info.connected_ms)),
             keep_alive_ms: u64::from(info.keep_alive_ms),
             queues: info.queues.iter().map(|queue| self.queue_status(queue)).collect(),
@@ -127,6 +128,7 @@ fn subsystem_status(config: &Subsystem, state: &InForce, totals: &Totals) -> Sub
         serial: config.serial.clone(),
         model: config.model.clone(),
         allow_any_host: config.allow_any_host,
+        security: config.security,
         allowed_hosts: config.allowed_hosts.iter().map(ToString::to_string).collect(),
         ports: config.ports.clone(),
         namespaces: match state.devices.drive_of(&config.nqn) {

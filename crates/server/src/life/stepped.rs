@@ -140,7 +140,7 @@ impl SteppedTarget {
         let waiting = admission::room_for(shared, address, &port).map_err(|admission::NoRoom| ConnectError::TooMany)?;
         let reactor = shared.next_reactor();
         let incoming = Incoming::Tcp(Stream::simulated(stream));
-        admission::hand_over(shared, reactor, incoming, Peer { port, address }, waiting);
+        admission::hand_over(shared, reactor, incoming, Peer::new(port, address), waiting);
         Ok(())
     }
 

@@ -380,6 +380,11 @@ impl Bytes for Tcp {
     }
 
     #[inline]
+    fn has_received(&self) -> bool {
+        self.stream.has_received()
+    }
+
+    #[inline]
     fn place_data(&mut self, input: &mut &[u8]) {
         let wanted = self.core.data_wanted().min(input.len());
         if wanted == 0 {

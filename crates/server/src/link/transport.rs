@@ -212,6 +212,9 @@ pub(crate) trait Bytes {
     /// Puts data of the host that are in front of `input` where they belong.
     fn place_data(&mut self, input: &mut &[u8]);
 
+    /// Whether there is something to receive that the descriptor does not tell of.
+    fn has_received(&self) -> bool;
+
     /// Whether data of the host are awaited that come behind what was received: then everything is
     /// received and taken on.
     fn awaits_data(&self) -> bool;

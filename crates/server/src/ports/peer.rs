@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ebof_fabrics::Channel;
 use ebof_manage::api;
 
 use crate::observe::log_limit::LogSubject;
@@ -14,6 +15,8 @@ use crate::ports::port::PortState;
 pub(crate) struct Peer {
     pub(crate) port: Arc<PortState>,
     pub(crate) address: PeerAddress,
+    /// What the connection proves of who it is.
+    pub(crate) channel: Channel,
 }
 
 /// Where a host is.
@@ -33,6 +36,11 @@ pub(crate) enum PeerAddress {
 }
 
 impl Peer {
+    /// One that has proven nothing.
+    pub(crate) fn new(port: Arc<PortState>, address: PeerAddress) -> Self {
+        Self { port, address, channel: Channel::Plain }
+    }
+
     /// The subject of log lines about it, for their limit.
     pub(crate) fn about(&self) -> LogSubject {
         self.address.about()

@@ -64,7 +64,7 @@ pub(crate) fn loopback(shared: &Arc<Shared>, port: &Arc<PortState>) -> Port {
         let address = PeerAddress::SameProcess;
         let waiting = room_for(&shared, address, &port).map_err(|NoRoom| ConnectError::TooMany)?;
         let reactor = shared.next_reactor();
-        let peer = Peer { port: Arc::clone(&port), address };
+        let peer = Peer::new(Arc::clone(&port), address);
         hand_over(&shared, reactor, Incoming::Loopback(end), peer, waiting);
         Ok(())
     })

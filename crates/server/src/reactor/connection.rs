@@ -84,7 +84,10 @@ impl Connection {
 
     /// Whether received commands wait for the next turn.
     pub(crate) fn share_is_used_up(&self) -> bool {
-        !self.link.has_share() && (self.is_unread || self.link.is_stalled() || self.commands.has_pending_copies())
+        let has_more = self.is_unread && self.link.has_received() && !self.link.is_shut();
+        has_more
+            || !self.link.has_share()
+                && (self.is_unread || self.link.is_stalled() || self.commands.has_pending_copies())
     }
 
     /// Takes what the socket holds, up to its share of the turn, and runs all of it. Returns how
@@ -111,7 +114,7 @@ impl Connection {
                 break;
             }
         }
-        self.is_unread = !self.link.has_share() && self.link.is_told_once();
+        self.is_unread = self.link.has_received() || !self.link.has_share() && self.link.is_told_once();
         Ok(taken)
     }
 
@@ -126,7 +129,7 @@ impl Connection {
                 bytes.put_unparsed(kept, left);
             }
             // A bell that rang meanwhile was ignored.
-            self.is_unread = self.link.is_told_once();
+            self.is_unread = self.link.has_received() || self.link.is_told_once();
         }
         if self.is_unread {
             self.on_readable(context)?;

@@ -134,7 +134,7 @@ impl Connections {
         }
         let reactor = crate::shared::handle::reactor_of(handle);
         tracing::debug!(peer = %address, local = link.peer().local(), reactor, "connection accepted");
-        let is_told = matches!(link.notifier(), Notifier::Descriptor(_)) && !link.is_polled();
+        let is_told = matches!(link.notifier(), Notifier::Descriptor(_)) && !link.is_polled() && !link.has_received();
         self.insert(index, Connection::new(handle, link), deadline_ms);
         if let Some(attachment) = attachment {
             self.with(index, now_us, |connection, context| connection.attach(&attachment, context));

@@ -135,7 +135,7 @@ fn admit(shared: &Shared, request: Request, port: &Arc<PortState>) {
     let is_busy_polled = port.polls_us() > 0;
     let connection =
         RdmaConnection { core, sends, entries, sends_with_invalidate, shares_receives, is_busy_polled, pair };
-    let peer = Peer { port: Arc::clone(port), address };
+    let peer = Peer::new(Arc::clone(port), address);
     admission::hand_over(shared, reactor, Incoming::Rdma(Box::new(connection)), peer, waiting);
 }
 

@@ -150,10 +150,7 @@ impl Rig {
         let nobody: std::net::SocketAddr = ([127, 0, 0, 1], 1).into();
         self.reactor.mailbox.post(Message::Accept(Accepted {
             incoming: Incoming::Tcp(std::net::TcpStream::from(std::os::fd::OwnedFd::from(theirs)).into()),
-            peer: Peer {
-                port: Arc::clone(&self.port),
-                address: PeerAddress::Network { remote: nobody, local: nobody },
-            },
+            peer: Peer::new(Arc::clone(&self.port), PeerAddress::Network { remote: nobody, local: nobody }),
             waiting: self.reactor.shared.unadmitted.enter(Network::of(nobody.ip()), u32::MAX),
         }));
         ours

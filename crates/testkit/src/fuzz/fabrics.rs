@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebof_fabrics::{
-    Arrival, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, IoTask, Limits, Metadata, Model,
-    Namespace, NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem, Task, Transfer,
+    Arrival, Channel, DataId, DeviceId, DiscoveryIdentity, Executing, Extent, Handle, IoTask, Limits, Metadata, Model,
+    Namespace, NamespaceTable, Notices, Port, PortId, Queue, Registry, Step, Subsystem, Task, TlsUse, Transfer,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property, disconnect};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm};
-use ebof_nvme::log::{AddressFamily, GetLogPage, Lid, RdmaProvider, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, GetLogPage, Lid, RdmaProvider, TrType};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::offset;
 use ebof_nvme::sgl::SglDescriptor;
@@ -439,7 +439,7 @@ fn connect_data(subsystem: &str, cntlid: ControllerId) -> ConnectData {
 fn arrival(handle: u64) -> Arrival {
     let local = "127.0.0.1".to_string();
     let peer = "127.0.0.1:40000".to_string();
-    Arrival { handle: Handle(handle), port: PortId(1), local, peer }
+    Arrival { handle: Handle(handle), port: PortId(1), local, peer, channel: Channel::Plain }
 }
 
 /// One subsystem with `namespaces` namespaces on one port.
@@ -486,7 +486,7 @@ fn model(namespaces: u32) -> Model {
         adrfam: AddressFamily::IPV4,
         traddr: "0.0.0.0".to_string(),
         trsvcid: "4420".to_string(),
-        security: SecType::NONE,
+        tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
         in_capsule_bytes: 8192,

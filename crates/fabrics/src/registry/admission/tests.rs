@@ -6,7 +6,7 @@ use alloc::string::ToString as _;
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::feature::{Fid, SetFeature};
 use ebof_nvme::identify::Cns;
-use ebof_nvme::log::{AddressFamily, RdmaProvider, SecType, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
@@ -14,7 +14,8 @@ use ebof_nvme::{Cqe, QueueId, Sgl, Sqe, Status};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::*;
-use crate::model::{DiscoveryIdentity, Limits, Model, PortId};
+use crate::connect::Channel;
+use crate::model::{DiscoveryIdentity, Limits, Model, PortId, TlsUse};
 use crate::notice::Notice;
 
 const DRIVE: &str = "nqn.2014-08.org.example:drive";
@@ -43,7 +44,7 @@ fn registry(limits: Limits) -> Registry {
         adrfam: AddressFamily::IPV4,
         traddr: "192.0.2.1".to_string(),
         trsvcid: "4420".to_string(),
-        security: SecType::NONE,
+        tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
         in_capsule_bytes: 8192,
@@ -104,7 +105,7 @@ impl Caller {
 
 fn arrival(handle: u64) -> Arrival {
     let peer = format!("203.0.113.9:{handle}");
-    Arrival { handle: Handle(handle), port: PortId(1), local: "192.0.2.1".to_string(), peer }
+    Arrival { handle: Handle(handle), port: PortId(1), local: "192.0.2.1".to_string(), peer, channel: Channel::Plain }
 }
 
 /// A command with data of one page, where it has any.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::{Peer, STATUS_SCHEMA};
+use crate::config::Security;
 use crate::load;
 
 const FULL: &str = r#"
@@ -41,6 +42,7 @@ fn controller(cntlid: u16, host: &str, subsystem: &str, port: &str) -> Controlle
         port: port.into(),
         peer: Peer::SameProcess,
         discovery: false,
+        proof: Security::Anyone,
         connected_since_unix_ms: 0,
         keep_alive_ms: 0,
         queues: Vec::new(),

@@ -20,9 +20,9 @@ use crate::environment::making::backings;
 use crate::life::contradictions;
 use crate::life::control::{Listening, Order};
 use crate::life::in_force::InForce;
+use crate::life::keys::HostKeys;
 use crate::life::missing::Missing;
 use crate::life::object::{KnownData, check_drives};
-use crate::life::secrets::{self, Secrets};
 use crate::life::serve::Target;
 use crate::life::startup::{Devices, NamespaceKey, OpenDrive, OpenNamespace, StartError, drive_of, listen_at};
 use crate::life::unfinished;
@@ -45,7 +45,7 @@ pub(super) struct Reload<'c> {
     config: &'c Config,
     purpose: Purpose,
     /// Those of the new configuration, once they are read.
-    secrets: Option<Secrets>,
+    keys: Option<HostKeys>,
     /// Which data hosts have, and by what they know them.
     known: KnownData,
     /// Open devices that stay with their namespaces.
@@ -84,7 +84,7 @@ impl<'c> Reload<'c> {
             old,
             config,
             purpose,
-            secrets: None,
+            keys: None,
             known: KnownData::of(old, &devices),
             stay: BTreeMap::new(),
             moves: Vec::new(),
@@ -335,7 +335,7 @@ impl<'c> Reload<'c> {
     pub(super) fn check(&mut self) -> Result<(), StartError> {
         // What is missing is looked for without a change of anything else.
         if self.purpose == Purpose::Change {
-            self.secrets = Some(secrets::read(self.config)?);
+            self.keys = Some(HostKeys::read(self.config)?);
         }
         contradictions::check_ports(self.drives_stay.iter().map(|(_, now)| now), self.old, self.config)?;
         let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();
@@ -355,7 +355,7 @@ impl<'c> Reload<'c> {
         });
         let actors = self.drives_stay.iter().map(|(_, now)| now).chain(&self.taken.drives).cloned().collect();
         let mut devices = self.taken.blank.with(open.collect(), actors);
-        self.secrets.iter().for_each(|read| devices.secrets.clone_from(read));
+        self.keys.iter().for_each(|read| devices.keys.clone_from(read));
         devices
     }
 

@@ -347,7 +347,7 @@ impl DirectController {
         now_us: u64,
     ) -> Result<Handle, RefusalReason> {
         let queue = attachment.queue;
-        let peer = Peer { port: Arc::clone(&self.port), address: PeerAddress::Direct };
+        let peer = Peer::new(Arc::clone(&self.port), PeerAddress::Direct);
         if admission::room_for(&connections.shared, peer.address, &peer.port).is_err() {
             return Err(RefusalReason::HostShare);
         }

@@ -51,7 +51,7 @@ impl DirectRig {
         client.set_nonblocking(true).unwrap();
         rig.reactor.mailbox.post(Message::Accept(Accepted {
             incoming: Incoming::Direct(client),
-            peer: Peer { port: Arc::clone(&rig.port), address: PeerAddress::Direct },
+            peer: Peer::new(Arc::clone(&rig.port), PeerAddress::Direct),
             waiting: None,
         }));
         while !guest.is_finished() {

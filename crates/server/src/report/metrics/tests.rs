@@ -6,6 +6,7 @@ use ebof_manage::api::{
     DriveHealth, DriveStatus, MissingKind, MissingObject, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus,
 };
 
+use ebof_manage::config::Security;
 use ebof_nvme::Nqn;
 
 use super::*;
@@ -89,6 +90,7 @@ fn subsystem() -> SubsystemStatus {
         model: String::new(),
         allow_any_host: true,
         allowed_hosts: Vec::new(),
+        security: Security::Anyone,
         ports: Vec::new(),
         namespaces: vec![namespace()],
     }

@@ -1,0 +1,345 @@
+//! Connections between their arrival at a port with TLS and the reactor: what their first bytes
+//! are, and the handshake of TLS, on a thread of its own.
+//!
+//! A handshake takes as long as some hundred commands, and anybody can have some computed: the
+//! thread has a lower priority than those that serve hosts. Who is slow is let go after
+//! [`HANDSHAKE_MS`], and where many are under way, the oldest makes room.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ebof_authentication::{ConfiguredPsk, Identity};
+use ebof_fabrics::Channel;
+use ebof_manage::api::RefusalReason;
+use ebof_manage::config::PortTls;
+use ebof_sockets::Stream;
+use ebof_tls::{FirstBytes, Progress, Secured, ServerHandshake, TlsPsk, first_bytes};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::RecvFlags;
+use rustix::process::setpriority_process;
+
+use super::admission;
+use super::source::timespec;
+use crate::ports::peer::Peer;
+use crate::shared::Shared;
+use crate::shared::mailbox::Incoming;
+use crate::shared::share::Waiting;
+
+/// How long a handshake may take, milliseconds; as Linux gives its own.
+const HANDSHAKE_MS: u64 = 10_000;
+
+/// How much less the thread counts than those that serve hosts (`setpriority`).
+const NICE: i32 = 10;
+
+const BELL: u64 = u64::MAX;
+
+/// A connection that has arrived at a port with TLS.
+pub(crate) struct Arrived {
+    pub(crate) socket: TcpStream,
+    pub(crate) peer: Peer,
+    pub(crate) waiting: Option<Waiting>,
+    /// Where it goes then.
+    pub(crate) reactor: usize,
+}
+
+/// Sends connections to the thread, which there is from the first one on.
+pub(crate) struct Handshakes {
+    shared: Arc<Shared>,
+    started: Mutex<Option<Started>>,
+}
+
+struct Started {
+    /// `None` to end it.
+    arrivals: Option<mpsc::Sender<Arrived>>,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Handshakes {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, started: Mutex::default() }
+    }
+
+    /// Takes a connection.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub(crate) fn begin(&self, arrived: Arrived) -> io::Result<()> {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if started.as_ref().is_none_or(Started::has_ended) {
+            *started = Some(Started::new(&self.shared)?);
+        }
+        if let Some(Started { arrivals: Some(arrivals), bell, .. }) = &*started {
+            // Fails when the thread has just ended, and then the connection ends as well.
+            let _ = arrivals.send(arrived);
+            ring(bell);
+        }
+        Ok(())
+    }
+}
+
+impl Started {
+    fn new(shared: &Arc<Shared>) -> io::Result<Self> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (arrivals, receiver) = mpsc::channel();
+        let under_way = UnderWay::new(Arc::clone(shared), receiver, Arc::clone(&bell))?;
+        let thread = std::thread::Builder::new().name("ebof-tls".to_owned()).spawn(move || under_way.run())?;
+        Ok(Self { arrivals: Some(arrivals), bell, thread: Some(thread) })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.arrivals = None;
+        ring(&self.bell);
+        if let Some(thread) = self.thread.take() {
+            // It has said why, if it has panicked.
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn ring(bell: &OwnedFd) {
+    // Fails when it has been rung very often: then it rings.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// One of them.
+struct Handshake {
+    stage: Stage,
+    peer: Peer,
+    waiting: Option<Waiting>,
+    reactor: usize,
+    /// Milliseconds of the target's clock.
+    deadline_ms: u64,
+    _counted: Counted,
+}
+
+enum Stage {
+    /// It has not said yet what it speaks.
+    Silent(TcpStream),
+    Tls(Box<ServerHandshake>),
+}
+
+/// It counts as one of the target's connections.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What a look at a connection has brought.
+enum Outcome {
+    /// It goes on when it can be read, or written to.
+    Waits(epoll::EventFlags),
+    Done(Stream, Channel),
+    Refused(RefusalReason, Option<Identity>, String),
+    /// It has ended.
+    Gone,
+}
+
+/// The thread.
+struct UnderWay {
+    shared: Arc<Shared>,
+    arrivals: mpsc::Receiver<Arrived>,
+    bell: Arc<OwnedFd>,
+    epoll: OwnedFd,
+    /// By the order of their arrival.
+    all: BTreeMap<u64, Handshake>,
+    next: u64,
+}
+
+impl UnderWay {
+    fn new(shared: Arc<Shared>, arrivals: mpsc::Receiver<Arrived>, bell: Arc<OwnedFd>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Self { shared, arrivals, bell, epoll, all: BTreeMap::new(), next: 0 })
+    }
+
+    fn run(mut self) {
+        // Without the right to do that it is as before.
+        let _ = setpriority_process(None, NICE);
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timespec(timeout).as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return tracing::error!("waiting for TLS handshakes failed: {error}"),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    BELL => {
+                        let mut rung = [0; 8];
+                        // Fails when another look has taken it.
+                        let _ = rustix::io::read(&self.bell, &mut rung);
+                    }
+                    key => self.look(key),
+                }
+            }
+            loop {
+                match self.arrivals.try_recv() {
+                    Ok(arrived) => self.add(arrived),
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+            self.expire();
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        // All have the same time: the first to arrive is the first that is overdue.
+        let (_, first) = self.all.first_key_value()?;
+        Some(Duration::from_millis(first.deadline_ms.saturating_sub(self.shared.clock.now_ms()) + 1))
+    }
+
+    fn add(&mut self, arrived: Arrived) {
+        let Arrived { socket, peer, waiting, reactor } = arrived;
+        let most = self.shared.settings.connections_max.div_ceil(2).max(1) as usize;
+        if self.all.len() >= most
+            && let Some((_, oldest)) = self.all.pop_first()
+        {
+            let detail = format!("{most} TLS handshakes are under way, and this one is the oldest");
+            self.refuse(&oldest.peer, RefusalReason::HandshakeTimeout, None, detail);
+        }
+        let key = self.next;
+        self.next += 1;
+        let data = epoll::EventData::new_u64(key);
+        // What is looked at stays in the socket: only more of it is news.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        if let Err(error) = epoll::add(&self.epoll, &socket, data, flags) {
+            return tracing::error!("a connection cannot be watched: {error}");
+        }
+        let deadline_ms = self.shared.clock.now_ms() + HANDSHAKE_MS.min(self.shared.settings.handshake_ms);
+        let _counted = Counted::new(&self.shared);
+        self.all.insert(key, Handshake { stage: Stage::Silent(socket), peer, waiting, reactor, deadline_ms, _counted });
+        self.look(key);
+    }
+
+    /// Has a handshake go on.
+    fn look(&mut self, key: u64) {
+        let Some(handshake) = self.all.remove(&key) else { return };
+        let Handshake { stage, peer, waiting, reactor, deadline_ms, _counted } = handshake;
+        let (stage, outcome) = advance(stage, &peer, &self.shared);
+        match (outcome, stage) {
+            (Outcome::Waits(flags), Some(stage)) => {
+                let socket = match &stage {
+                    Stage::Silent(socket) => Some(socket),
+                    Stage::Tls(handshake) => handshake.socket(),
+                };
+                if let Some(socket) = socket {
+                    // It fails for nothing that is in the set.
+                    let _ = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(key), flags);
+                }
+                self.all.insert(key, Handshake { stage, peer, waiting, reactor, deadline_ms, _counted });
+            }
+            (Outcome::Done(stream, channel), _) => {
+                if let Some(descriptor) = stream.descriptor() {
+                    // The reactor has a set of its own.
+                    let _ = epoll::delete(&self.epoll, descriptor);
+                }
+                let peer = Peer { channel, ..peer };
+                admission::hand_over(&self.shared, reactor, Incoming::Tcp(stream), peer, waiting);
+            }
+            (Outcome::Refused(reason, identity, detail), _) => self.refuse(&peer, reason, identity.as_ref(), detail),
+            (Outcome::Gone | Outcome::Waits(_), _) => {}
+        }
+    }
+
+    fn expire(&mut self) {
+        let now_ms = self.shared.clock.now_ms();
+        while let Some(first) = self.all.first_entry().filter(|first| first.get().deadline_ms <= now_ms) {
+            let late = first.remove();
+            let what = match late.stage {
+                Stage::Silent(_) => "nothing was sent",
+                Stage::Tls(_) => "the TLS handshake was not completed",
+            };
+            let detail = format!("{what} within {} s", HANDSHAKE_MS.min(self.shared.settings.handshake_ms) / 1000);
+            self.refuse(&late.peer, RefusalReason::HandshakeTimeout, None, detail);
+        }
+    }
+
+    fn refuse(&self, peer: &Peer, reason: RefusalReason, identity: Option<&Identity>, detail: String) {
+        let names = identity.map(|identity| &identity.names);
+        let (host, subsystem) = (names.map(|names| &names.host), names.map(|names| &names.subsystem));
+        self.shared.refuse(peer.address, &peer.port, reason, host, subsystem, detail);
+    }
+}
+
+/// Goes on with a connection as far as it can. Its stage is given back if it waits.
+fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> (Option<Stage>, Outcome) {
+    let mut handshake = match stage {
+        Stage::Tls(handshake) => handshake,
+        Stage::Silent(socket) => match peek(&socket) {
+            Ok(FirstBytes::TooFew) => {
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                return (Some(Stage::Silent(socket)), Outcome::Waits(flags));
+            }
+            Ok(FirstBytes::ClientHello) => Box::new(ServerHandshake::new(socket)),
+            Ok(FirstBytes::IcReq) if peer.port.config.tls == PortTls::Required => {
+                let detail = "the host speaks NVMe/TCP without TLS, and the port wants TLS".to_owned();
+                return (None, Outcome::Refused(RefusalReason::TlsRequired, None, detail));
+            }
+            // The transport tells what is wrong with anything else.
+            Ok(FirstBytes::IcReq | FirstBytes::Other) => {
+                return (None, Outcome::Done(socket.into(), Channel::Plain));
+            }
+            Err(_) => return (None, Outcome::Gone),
+        },
+    };
+    let mut asked = None;
+    let progress = handshake.advance(&mut |text| {
+        let identity = text.parse::<Identity>().ok();
+        let psks = identity.as_ref().map(|identity| psks(identity, text, shared)).unwrap_or_default();
+        asked = identity.or(asked.take());
+        psks
+    });
+    match progress {
+        Ok(Progress::Readable) => (Some(Stage::Tls(handshake)), Outcome::Waits(epoll::EventFlags::IN)),
+        Ok(Progress::Writable) => (Some(Stage::Tls(handshake)), Outcome::Waits(epoll::EventFlags::OUT)),
+        Ok(Progress::Done(Secured { stream, identity, .. })) => match identity.parse::<Identity>() {
+            Ok(identity) => (None, Outcome::Done(stream, Channel::Tls(Box::new(identity.names)))),
+            Err(error) => (None, Outcome::Refused(RefusalReason::TlsFailed, None, error.to_string())),
+        },
+        Err(error) => (None, Outcome::Refused(RefusalReason::TlsFailed, asked, error.to_string())),
+    }
+}
+
+/// What its host may have a key of by this identity.
+fn psks(identity: &Identity, text: &str, shared: &Shared) -> Vec<TlsPsk> {
+    let configured = shared.registry().model().tls_psks.get(&identity.names.host).cloned();
+    let keys = configured.map(|configured| ConfiguredPsk::candidates(identity, &configured)).unwrap_or_default();
+    // Those that TLS does not take are no keys: all bytes of one are zero.
+    keys.into_iter().filter_map(|key| TlsPsk::new(text.to_owned(), identity.hash, key).ok()).collect()
+}
+
+/// What is there of the first bytes.
+fn peek(socket: &TcpStream) -> io::Result<FirstBytes> {
+    let mut bytes = [0; 8];
+    match rustix::net::recv(socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok((there, _)) => Ok(first_bytes(&bytes[..there])),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(FirstBytes::TooFew),
+        Err(error) => Err(error.into()),
+    }
+}
