@@ -110,6 +110,12 @@ pub(crate) struct UriArgs {
         requires = "dhchap_secret_file"
     )]
     dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// Connect over TLS, with the key of --tls-key-file
+    #[arg(long, help_heading = URI_HEADING, requires = "tls_key_file")]
+    tls: bool,
+    /// A file with the host's key for TLS (a PSK)
+    #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::absolute, requires = "tls")]
+    tls_key_file: Option<PathBuf>,
     /// Local address to connect from
     #[arg(long, help_heading = URI_HEADING, value_name = "ADDRESS")]
     host_traddr: Option<String>,
@@ -139,6 +145,8 @@ impl UriArgs {
             hostid: self.hostid,
             dhchap_secret_file: self.dhchap_secret_file.clone(),
             dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file.clone(),
+            tls: self.tls,
+            tls_key_file: self.tls_key_file.clone(),
             host_traddr: self.host_traddr.clone(),
             host_iface: self.host_iface.clone(),
             hdr_digest: self.hdr_digest,

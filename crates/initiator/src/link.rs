@@ -129,6 +129,11 @@ pub(crate) trait Transport {
     /// Releases buffers whose zero-copy send is complete.
     fn reclaim<B>(&mut self, slots: &mut Slots<B>) -> Result<(), Loss>;
 
+    /// Whether there is something to receive that the descriptor does not tell of.
+    fn has_received(&self) -> bool {
+        false
+    }
+
     /// The descriptor to wait for, and whether to wait until it is writable.
     fn watch(&self) -> Watch<'_>;
 
@@ -209,6 +214,10 @@ pub(crate) async fn connect(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(HostLink, SocketAddr), ConnectErrorKind> {
+    // What was asked for is not left out: others would see what was to be hidden.
+    if options.tls.is_some() && !matches!(options.transport, transport::Transport::Tcp) {
+        return Err(ConnectErrorKind::Unsupported { what: "TLS is for NVMe/TCP over sockets only" });
+    }
     match &options.transport {
         transport::Transport::Loopback(port) => {
             let link = loopback::Loopback::connect(port, wanted.entries, tried, waiter)?;

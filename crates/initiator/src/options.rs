@@ -16,7 +16,7 @@ use ebof_nvme::uri::Uri;
 use ebof_nvme::{HostId, Nqn};
 
 use crate::error::connect_error::{Step, Tried};
-use keys::KeySource;
+use keys::{KeySource, Tls};
 use transport::Transport;
 
 /// How to connect to a subsystem. Make one with [`Options::new`] or [`Options::from_uri`], then set
@@ -45,6 +45,8 @@ pub struct Options {
     pub dhchap_key: Option<KeySource>,
     /// The subsystem's (`--dhchap-ctrl-secret-file`): with it, the controller has to prove itself.
     pub dhchap_ctrl_key: Option<KeySource>,
+    /// With it, connections over TCP are TLS connections (`--tls`).
+    pub tls: Option<Tls>,
     /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write
     /// queues. The target may grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds
     /// makes an admin-only connection.
@@ -160,6 +162,7 @@ impl Options {
             host_id: identity.id,
             dhchap_key: None,
             dhchap_ctrl_key: None,
+            tls: None,
             // A discovery controller has no I/O queues.
             nr_io_queues: if discovery { 0 } else { u16::try_from(cores).unwrap_or(u16::MAX) },
             nr_write_queues: 0,

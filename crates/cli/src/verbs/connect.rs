@@ -124,10 +124,13 @@ fn tls_of(entry: &DiscoveryEntry, peer: IpAddr, port: u16, nqn: &Nqn) -> Option<
 fn no_tls(security: SecType, port: u16) -> Failure {
     let version = if security == SecType::TLS_1_3 { "TLS 1.3" } else { "TLS" };
     let message = format!(
-        "port {port} wants {version} (the discovery log: sectype {}), which this version of ebof does not have",
+        "port {port} wants {version} (the discovery log: sectype {}), and this connection was to be without",
         security.name()
     );
-    Failure::unsupported(message, "connect to a port of the subsystem without TLS, or allow one at the target")
+    Failure::unsupported(
+        message,
+        "connect with --tls and --tls-key-file, which names the key that the target has of this host",
+    )
 }
 
 /// Connects everything that a discovery service lists.
@@ -307,7 +310,7 @@ impl Everything {
     fn look(&mut self, logs: &[(FabricArgs, Vec<DiscoveryEntry>)]) {
         let mut asked: HashMap<Place, Options> = HashMap::new();
         let records = logs.iter().flat_map(|(service, entries)| entries.iter().map(move |entry| (service, entry)));
-        for (service, entry) in records.filter(|(_, entry)| wants_tls(entry).is_none()) {
+        for (service, entry) in records.filter(|(service, entry)| lacks_tls(service, entry).is_none()) {
             let is_wanted = match entry.subsystem_type() {
                 SubsystemType::NVM => true,
                 SubsystemType::REFERRAL => false,
@@ -365,7 +368,7 @@ impl Everything {
                 if count > PROGRESS_FROM {
                     say(&format!("record {number} of {count}: {} at {}:{trsvcid}", safe(nqn.as_str()), safe(&traddr)));
                 }
-                match wants_tls(entry) {
+                match lacks_tls(service, entry) {
                     Some(security) => self.view.failed.push((nqn.to_string(), no_tls(security, trsvcid).into())),
                     None => self.connect(service, &nqn, &traddr, trsvcid),
                 }
@@ -419,6 +422,11 @@ impl Everything {
 fn wants_tls(entry: &DiscoveryEntry) -> Option<SecType> {
     let tls = entry.security().filter(|security| [SecType::TLS, SecType::TLS_1_3].contains(security));
     tls.filter(|_| entry.requirements().secure_channel_required() != Some(false))
+}
+
+/// The same, if connections of this service are without.
+fn lacks_tls(service: &FabricArgs, entry: &DiscoveryEntry) -> Option<SecType> {
+    wants_tls(entry).filter(|security| !service.overrides.tls || *security != SecType::TLS_1_3)
 }
 
 /// Where a record is, and of which subsystem; `None` if it cannot be used.
@@ -595,6 +603,11 @@ mod tests {
         let failed = run.into_view().failed;
         let text = failure::text(&failed[0].1);
         assert!(text.contains("port 4420 wants TLS 1.3 (the discovery log: sectype tls13)"), "{text}");
+        // With a key, it is.
+        let mut with_key = service("-t tcp -a 127.0.0.1");
+        with_key.overrides.tls = true;
+        assert!(lacks_tls(&with_key, &with(SecType::TLS_1_3, 1)).is_none());
+        assert!(lacks_tls(&with_key, &with(SecType::TLS, 1)).is_some(), "TLS 1.2 is another one");
         // What `connect` finds out about a port that closes its connections.
         let nqn = Nqn::parse("nqn.2014-08.org.example:x").unwrap();
         let says = |peer: &str, port| tls_of(&with(SecType::TLS_1_3, 1), peer.parse().unwrap(), port, &nqn).is_some();

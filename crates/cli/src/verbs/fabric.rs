@@ -59,8 +59,6 @@ pub(crate) struct Later {
     #[arg(long, hide = true)]
     tls_key_identity: Option<String>,
     #[arg(long, hide = true)]
-    tls: bool,
-    #[arg(long, hide = true)]
     concat: bool,
     #[arg(short = 'J', long, hide = true, value_name = "FILE")]
     config: Option<String>,
@@ -85,7 +83,8 @@ pub(crate) struct Later {
 
 impl Later {
     fn refuse(&self) -> Result<(), Failure> {
-        let tls = "TLS is not supported by this version of ebof: connect to a port without it";
+        let tls = "name a file with the key, which nobody else may read (mode 600): --tls --tls-key-file FILE";
+        let concat = "connect with a key of its own: --tls --tls-key-file FILE";
         let keys = "write the secret to a file that nobody else may read (mode 600), and name it with --dhchap-secret-file: \
                     others can see what is on a command line";
         let ctrl_keys =
@@ -94,11 +93,10 @@ impl Later {
         let given = [
             ("--dhchap-secret", self.dhchap_secret.is_some(), keys),
             ("--dhchap-ctrl-secret", self.dhchap_ctrl_secret.is_some(), ctrl_keys),
-            ("--concat", self.concat, tls),
+            ("--concat", self.concat, concat),
             ("--keyring", self.keyring.is_some(), tls),
             ("--tls-key", self.tls_key.is_some(), tls),
             ("--tls-key-identity", self.tls_key_identity.is_some(), tls),
-            ("--tls", self.tls, tls),
             ("--config", self.config.is_some(), other),
             ("--device", self.device.is_some(), "say where the discovery service is with --traddr and --trsvcid"),
             ("--nbft", self.nbft || self.nbft_path.is_some(), other),

@@ -61,6 +61,8 @@ pub enum Step {
     QueuePair,
     /// RDMA: the connection manager's handshake, which is NVMe/RDMA's, too.
     Rdma,
+    /// The handshake of TLS.
+    Tls,
     /// `ICReq` and `ICResp`, NVMe/TCP's own handshake.
     Init,
     /// The Connect command.
@@ -188,6 +190,13 @@ pub enum ConnectErrorKind {
     Key(String),
     /// The host was not authenticated, or does not accept the target.
     Authentication(Refusal),
+    /// TLS could not be agreed on.
+    Tls {
+        /// Why.
+        reason: String,
+        /// How many names and derivations of the key were tried.
+        tries: usize,
+    },
     /// The discovery log has changed and has to be read again.
     RestartDiscovery,
     /// The discovery log changed before it was read completely, at every try.
@@ -301,6 +310,7 @@ impl ConnectError {
             | K::NoRdmaDevice { .. }
             // One end has a new secret, and the other will.
             | K::Key(_)
+            | K::Tls { .. }
             | K::Authentication(Refusal::ByController { explanation: Explanation::AuthenticationFailed })
             | K::System { .. } => true,
             K::Status { status, .. } => !status.is_dnr(),
@@ -340,6 +350,7 @@ impl ConnectErrorKind {
             Self::NotProven => "not-proven",
             Self::Key(_) => "key",
             Self::Authentication(_) => "authentication",
+            Self::Tls { .. } => "tls",
             Self::RestartDiscovery => "restart-discovery",
             Self::LogChanges => "log-changes",
             Self::Status { .. } => "status",
@@ -364,6 +375,7 @@ impl Step {
             Self::Address => "RDMA address and route",
             Self::QueuePair => "making an RDMA queue pair",
             Self::Rdma => "RDMA connect",
+            Self::Tls => "TLS handshake",
             Self::Init => "NVMe/TCP handshake (ICReq)",
             Self::Connect => "Connect command",
             Self::Authenticate => "authentication (DH-HMAC-CHAP)",

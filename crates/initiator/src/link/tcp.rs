@@ -5,6 +5,7 @@
 
 mod bulk;
 mod connect;
+mod secure;
 mod send;
 mod socket;
 #[cfg(test)]
@@ -300,6 +301,10 @@ impl Transport for Tcp {
 
     fn has_unsent(&self) -> bool {
         self.out.queued() > 0
+    }
+
+    fn has_received(&self) -> bool {
+        self.stream.has_received()
     }
 
     fn has_unqueued_data(&self) -> bool {

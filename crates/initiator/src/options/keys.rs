@@ -1,8 +1,11 @@
-//! Where a secret of this host comes from.
+//! Where a secret or key of this host comes from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebof_authentication::Secret;
+use ebof_authentication::{ConfiguredPsk, Secret};
+use zeroize::Zeroizing;
 
 /// The longest file with a secret.
 const FILE_BYTES_MAX: usize = 4096;
@@ -27,10 +30,75 @@ impl KeySource {
             Self::Secret(secret) => return Ok(secret.clone()),
             Self::File(path) => path,
         };
-        let name = path.display();
-        let text = ebof_state::read_private(path, FILE_BYTES_MAX).map_err(|error| format!("{name}: {error}"))?;
-        let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
-        let line = line.ok_or_else(|| format!("{name}: there is no key in it"))?;
-        Secret::parse(line).map_err(|error| format!("{name}: {error}"))
+        let line = first_line(path)?;
+        Secret::parse(&line).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+/// The first line of a file that is neither empty nor a comment.
+fn first_line(path: &Path) -> Result<Zeroizing<String>, String> {
+    let name = path.display();
+    let text = ebof_state::read_private(path, FILE_BYTES_MAX).map_err(|error| format!("{name}: {error}"))?;
+    let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    line.map(|line| Zeroizing::new(line.to_owned())).ok_or_else(|| format!("{name}: there is no key in it"))
+}
+
+/// Where a PSK for TLS comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PskSource {
+    /// A file, which is read at every connection: its first line that is neither empty nor a
+    /// comment (`#`).
+    File(PathBuf),
+    /// This one.
+    Psk(ConfiguredPsk),
+}
+
+/// That connections are TLS connections, with this host's PSK.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Where the PSK comes from.
+    pub psk: PskSource,
+    /// Which of the names and derivations of the PSK the target knew last, for all connections by
+    /// these options.
+    known: Arc<AtomicUsize>,
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.psk == other.psk
+    }
+}
+
+impl Eq for Tls {}
+
+impl Tls {
+    /// With a PSK from there.
+    #[must_use]
+    pub fn new(psk: PskSource) -> Self {
+        Self { psk, known: Arc::default() }
+    }
+
+    /// The PSK.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub(crate) fn load(&self) -> Result<ConfiguredPsk, String> {
+        match &self.psk {
+            PskSource::Psk(psk) => Ok(psk.clone()),
+            PskSource::File(path) => {
+                let line = first_line(path)?;
+                ConfiguredPsk::parse(&line).map_err(|error| format!("{}: {error}", path.display()))
+            }
+        }
+    }
+
+    /// Which the target knew last.
+    pub(crate) fn known(&self) -> usize {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// The target knows this one.
+    pub(crate) fn note_known(&self, which: usize) {
+        self.known.store(which, Ordering::Relaxed);
     }
 }

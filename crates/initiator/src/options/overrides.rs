@@ -9,7 +9,7 @@ use std::time::Duration;
 use ebof_nvme::{HostId, Nqn};
 
 use crate::options::Options;
-use crate::options::keys::KeySource;
+use crate::options::keys::{KeySource, PskSource, Tls};
 
 /// What differs from the defaults of [`Options`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,12 @@ pub struct Overrides {
     /// A file with the subsystem's secret: the target has to prove that it has it, too
     #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::absolute))]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// Connect over TLS, with the key of --tls-key-file
+    #[cfg_attr(feature = "clap", arg(long, requires = "tls_key_file"))]
+    pub tls: bool,
+    /// A file with our key for TLS (a PSK), which nobody else may read
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", requires = "tls", value_parser = parse::absolute))]
+    pub tls_key_file: Option<PathBuf>,
     /// I/O queues; one for each processor where nothing is said. For reads only, where there are
     /// write queues
     #[cfg_attr(feature = "clap", arg(short = 'i', long, value_name = "N", value_parser = parse::number::<u16>))]
@@ -136,6 +142,7 @@ impl Overrides {
             ("--bulk-bytes", self.bulk_bytes.is_some()),
             ("--hdr-digest", self.hdr_digest),
             ("--data-digest", self.data_digest),
+            ("--tls", self.tls),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(option, _)| option)
     }
@@ -178,6 +185,7 @@ impl Overrides {
         set(&mut options.host_id, self.hostid);
         options.dhchap_key = self.dhchap_secret_file.clone().map(KeySource::File);
         options.dhchap_ctrl_key = self.dhchap_ctrl_secret_file.clone().map(KeySource::File);
+        options.tls = self.tls_key_file.clone().filter(|_| self.tls).map(|path| Tls::new(PskSource::File(path)));
         options.host_traddr.clone_from(&self.host_traddr);
         options.host_iface.clone_from(&self.host_iface);
         set(&mut options.nr_io_queues, self.nr_io_queues);
@@ -340,6 +348,8 @@ mod tests {
             hostid: Some(id),
             dhchap_secret_file: Some("/a".into()),
             dhchap_ctrl_secret_file: Some("/b".into()),
+            tls: true,
+            tls_key_file: Some("/c".into()),
             nr_io_queues: Some(3),
             nr_write_queues: Some(4),
             nr_poll_queues: Some(5),
@@ -375,6 +385,7 @@ mod tests {
             host_id: id,
             dhchap_key: Some(KeySource::File("/a".into())),
             dhchap_ctrl_key: Some(KeySource::File("/b".into())),
+            tls: Some(Tls::new(PskSource::File("/c".into()))),
             nr_io_queues: 3,
             nr_write_queues: 4,
             nr_poll_queues: 5,

@@ -58,6 +58,7 @@ mod shares;
 mod slow;
 mod stepped;
 mod storing;
+mod tls;
 mod together;
 mod turns;
 mod unbegun;

@@ -66,6 +66,7 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
             format!("cannot connect to {to}: the target does not take this host for {}", tried.host_nqn)
         }
         K::Authentication(_) => format!("cannot connect to {to}: this host does not trust the target"),
+        K::Tls { .. } => format!("cannot connect to {to}: the target and this host agree on no TLS connection"),
         K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
         K::LogChanges => format!("cannot read the discovery log of {to}: it changes faster than it can be read"),
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
@@ -138,6 +139,8 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::NotProven => "Connect does not ask for authentication, in which the target would prove itself".to_owned(),
         K::Key(reason) => reason.clone(),
         K::Authentication(refusal) => refusal.to_string(),
+        K::Tls { reason, tries: 1 } => reason.clone(),
+        K::Tls { reason, tries } => format!("{reason} (the first of {tries} names and derivations of the key)"),
         K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
         K::LogChanges => "another generation of the log at each of ten tries".to_owned(),
         K::Status { status, .. } => status.to_string(),
@@ -230,6 +233,11 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::AuthenticationRequired | K::SecureChannelRequired | K::NotProven | K::Key(_) | K::Authentication(_) => {
             to_do_about_secrets(kind, tried)
         }
+        K::Tls { .. } => format!(
+            "see whether the port has TLS, and whether the target has this key of host {} (`ebof check-tls-key` tells its \
+             identity); an ebof target notes why it refuses (`ebof target refused`)",
+            tried.host_nqn
+        ),
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
         K::LogChanges => "try again: somebody changes the target's configuration just now".to_owned(),
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
@@ -318,6 +326,10 @@ fn to_do_about_time(step: Step) -> &'static str {
         Step::Address | Step::QueuePair | Step::Rdma => {
             "check that the address answers (`ping`), that both ends speak the same RDMA (`ebof rdma-check` shows RoCE v1, \
              RoCE v2 or iWARP), and that no firewall swallows its packets (RoCE v2: UDP port 4791)"
+        }
+        Step::Tls => {
+            "something accepts connections there and does not answer TLS: check that the port has TLS; a Linux target needs \
+             its handshake daemon (tlshd)"
         }
         Step::Init => {
             "something accepts connections there but does not speak: check that the port is an NVMe/TCP port, and that the \

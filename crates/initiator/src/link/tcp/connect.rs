@@ -8,7 +8,7 @@ use ebof_sockets::Stream;
 use ebof_tcp::Digest;
 use ebof_tcp::host::{Connection, ConnectionConfig};
 
-use super::{Tcp, errno, socket};
+use super::{Tcp, errno, secure, socket};
 use crate::command::data::AdminData;
 use crate::command::slots::Slots;
 use crate::error::Loss;
@@ -33,7 +33,7 @@ pub(crate) async fn connect(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Tcp, SocketAddr), Kind> {
-    let (stream, peer) = open(options, tried, waiter, cancel)?;
+    let (stream, peer) = open(options, tried, waiter, cancel).await?;
     tried.step = Step::Init;
     let staging = if queue.is_admin() { ADMIN_STAGING } else { IO_STAGING };
     let mut link = Tcp::new(stream, Connection::new(config(options)), staging);
@@ -55,8 +55,16 @@ pub(crate) async fn connect(
 }
 
 /// The byte stream of a new connection.
-fn open(options: &Options, tried: &mut Tried, waiter: &Waiter, cancel: &Cancel) -> Result<(Stream, SocketAddr), Kind> {
+async fn open(
+    options: &Options,
+    tried: &mut Tried,
+    waiter: &Waiter,
+    cancel: &Cancel,
+) -> Result<(Stream, SocketAddr), Kind> {
     let Transport::Streams(dialer) = &options.transport else {
+        if let Some(tls) = &options.tls {
+            return secure::connect(options, tls, tried, waiter, cancel).await;
+        }
         let (socket, peer) = socket::connect(options, tried, &waiter.time, cancel)?;
         return Ok((Stream::from(socket), peer));
     };
