@@ -30,6 +30,12 @@ impl Half {
         Ok(())
     }
 
+    /// Only the last sequence number is left, which is not used.
+    #[cfg(test)]
+    pub(super) fn exhaust(&mut self) {
+        self.sequence = u64::MAX;
+    }
+
     /// Appends one record to `out`, of what `write` appends.
     pub(super) fn seal(&mut self, out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Fault> {
         let start = out.len();

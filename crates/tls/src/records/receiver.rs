@@ -72,7 +72,12 @@ impl Receiver {
 
     /// Whether there is something that the socket does not tell of.
     pub(super) fn has_received(&self) -> bool {
-        !self.data.is_empty() || self.end.is_some_and(|end| !end.is_told) || self.has_record()
+        !self.data.is_empty() || self.end.map_or_else(|| self.has_record(), |end| !end.is_told)
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.buffer.capacity() + self.message.capacity()
     }
 
     /// An alert for the peer, once.
@@ -126,6 +131,8 @@ impl Receiver {
     }
 
     fn fail(&mut self, fault: Fault) {
+        // Nothing of the record that is refused is given out.
+        self.data = 0..0;
         self.end = Some(End { fault: Some(fault), is_told: false });
         self.alert = fault.alert();
     }
@@ -155,6 +162,9 @@ impl Receiver {
     fn release(&mut self) {
         if !self.data.is_empty() {
             return;
+        }
+        if self.end.is_some() {
+            self.next = self.buffer.len();
         }
         let rest = &self.buffer[self.next..];
         // Where there is a whole record, the caller's memory was full, and it comes back.
@@ -189,6 +199,7 @@ impl Receiver {
                 let plain = &mut rest[..inner_bytes];
                 self.half.open_into(header, &self.buffer[body.clone()], plain)?;
                 let (kind, bytes) = unpad(plain)?;
+                self.check_order(kind)?;
                 if kind == content::APPLICATION_DATA {
                     into.advance(bytes);
                     if bytes > 0 { Record::Data } else { Record::Control { kind } }
@@ -201,6 +212,7 @@ impl Receiver {
             None => {
                 let plain = self.half.open(header, &mut self.buffer[body.clone()])?;
                 let (kind, bytes) = unpad(plain)?;
+                self.check_order(kind)?;
                 self.data = body.start..body.start + bytes;
                 if kind == content::APPLICATION_DATA && bytes > 0 { Record::Data } else { Record::Control { kind } }
             }
@@ -210,17 +222,10 @@ impl Receiver {
 
     /// What follows from a record. If it is no data, it is where data would be.
     fn take_record(&mut self, record: &Record, sender: &mut Sender) -> Result<(), Fault> {
-        let kind = match record {
-            Record::Data => content::APPLICATION_DATA,
-            Record::Control { kind } => *kind,
-        };
-        if kind != content::HANDSHAKE && !self.message.is_empty() {
-            return Err(Fault::Interleaved);
-        }
-        if matches!(record, Record::Data) {
+        let Record::Control { kind } = *record else {
             self.idle = 0;
             return Ok(());
-        }
+        };
         self.idle += 1;
         if self.idle > IDLE_MAX {
             return Err(Fault::Flood { max: IDLE_MAX });
@@ -233,6 +238,11 @@ impl Receiver {
             content::HANDSHAKE => self.take_messages(control, sender),
             kind => Err(Fault::Record { kind }),
         }
+    }
+
+    /// RFC 8446, 5.1: nothing is between the parts of a message.
+    fn check_order(&self, kind: u8) -> Result<(), Fault> {
+        if kind != content::HANDSHAKE && !self.message.is_empty() { Err(Fault::Interleaved) } else { Ok(()) }
     }
 
     /// RFC 8446, 6: a level, which means nothing, and a description.

@@ -77,6 +77,11 @@ impl Sender {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn kept_capacity(&self) -> usize {
+        self.kept.capacity()
+    }
+
     /// The peer has asked for another key (RFC 8446, 4.6.3).
     pub(super) fn update_before_data(&mut self) {
         self.update_is_due = true;
