@@ -5,8 +5,8 @@
 //! only from within `s2n_negotiate`, in the same thread. So what is unsafe is to use the memory
 //! that it gives. A callback that would panic returns an error instead.
 //!
-//! s2n-tls gives the secrets of records to nobody but its key log, which is therefore set. One
-//! configuration serves all connections, of both ends: the key log, too, knows by [`CURRENT`] whose
+//! s2n-tls gives the secrets of records to nobody but its key log, which is therefore set. Its
+//! configurations serve all connections of the process: the key log, too, knows by [`CURRENT`] whose
 //! secrets they are.
 
 use std::cell::Cell;
@@ -24,7 +24,7 @@ use s2n_tls::connection::Connection;
 use s2n_tls::enums::{Blinding, Mode, PskHmac, Version};
 use s2n_tls::error::{Error, ErrorType};
 use s2n_tls::psk::Psk;
-use s2n_tls::security::Policy;
+use s2n_tls::security;
 use s2n_tls_sys::s2n_connection;
 use zeroize::Zeroizing;
 
@@ -70,25 +70,39 @@ pub(crate) struct Established {
     pub(crate) theirs: KeyMaterial,
 }
 
-/// TLS 1.3 only; P-256, X25519 and P-384; AES-GCM before ChaCha20, which is never chosen, since
-/// s2n-tls takes the first suite with the key's hash. Numbered policies do not change.
-const POLICY: &str = "AWS-CRT-SDK-TLSv1.3-2023";
+/// What is offered or accepted. Numbered policies of s2n-tls do not change.
+#[derive(Clone, Copy)]
+enum Policy {
+    /// TLS 1.3; AES-GCM with 128 and then 256 bits, and ChaCha20, which this end never chooses: a
+    /// target takes the first suite with its key's hash. P-256, X25519 and P-384.
+    All,
+    /// TLS 1.3; AES-GCM with 256 bits only. P-384.
+    ///
+    /// A host offers it with a key for SHA-384: targets that choose the suite first, by the host's
+    /// order (OpenSSL, and so SPDK), would choose one that the key is not for.
+    Sha384,
+}
 
-/// The configuration of all connections.
-fn config() -> Result<Config, Error> {
-    static CONFIG: OnceLock<Config> = OnceLock::new();
-    if let Some(config) = CONFIG.get() {
+/// The configuration of all connections with this policy.
+fn config(policy: Policy) -> Result<Config, Error> {
+    static ALL: OnceLock<Config> = OnceLock::new();
+    static SHA384: OnceLock<Config> = OnceLock::new();
+    let (shared, name) = match policy {
+        Policy::All => (&ALL, "AWS-CRT-SDK-TLSv1.3-2023"),
+        Policy::Sha384 => (&SHA384, "20250211"),
+    };
+    if let Some(config) = shared.get() {
         return Ok(config.clone());
     }
     let mut builder = Config::builder();
     // There are no certificates; loading the system's costs some 30 ms.
     builder.with_system_certs(false)?;
-    builder.set_security_policy(&Policy::from_version(POLICY)?)?;
+    builder.set_security_policy(&security::Policy::from_version(name)?)?;
     // SAFETY: the callback does not use the pointer, which is null.
     // JUSTIFICATION: s2n-tls has no other way to get at the traffic secrets.
     unsafe { builder.set_key_log_callback(Some(key_log), std::ptr::null_mut())? };
     let config = builder.build()?;
-    Ok(CONFIG.get_or_init(|| config).clone())
+    Ok(shared.get_or_init(|| config).clone())
 }
 
 impl Session {
@@ -183,7 +197,10 @@ fn connection(role: Role, psk: &TlsPsk) -> Result<Connection, Error> {
         Role::Client => Mode::Client,
         Role::Server => Mode::Server,
     });
-    connection.set_config(config()?)?;
+    connection.set_config(config(match (role, psk.suite()) {
+        (Role::Client, Suite::Aes256GcmSha384) => Policy::Sha384,
+        (Role::Client, Suite::Aes128GcmSha256) | (Role::Server, _) => Policy::All,
+    })?)?;
     // Otherwise it sleeps after errors.
     connection.set_blinding(Blinding::SelfService)?;
     connection.set_receive_callback(Some(receive))?;

@@ -225,11 +225,16 @@ fn openssl_as_a_target_with_another_key() {
 
 /// A client of OpenSSL, and its connection here.
 fn client(directory: &TempDir, hash: Hash, byte: u8, more: &[&str]) -> (Program, TcpStream) {
+    let mut all = arguments(directory, hash, byte);
+    all.extend(more.iter().map(ToString::to_string));
+    connect_client(&all)
+}
+
+fn connect_client(arguments: &[String]) -> (Program, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut all: Vec<String> = ["s_client", "-quiet", "-connect"].map(String::from).into();
     all.push(listener.local_addr().unwrap().to_string());
-    all.extend(arguments(directory, hash, byte));
-    all.extend(more.iter().map(ToString::to_string));
+    all.extend_from_slice(arguments);
     let program = start(&all);
     let socket = listener.accept().unwrap().0;
     socket.set_nonblocking(true).unwrap();
@@ -270,21 +275,19 @@ fn openssl_as_a_host_that_cannot_be_served() {
         return;
     }
     let directory = TempDir::new().unwrap();
-    let refused = |more: &[&str]| {
-        let (_program, socket) = client(&directory, Hash::Sha256, 7, more);
+    let refused = |arguments: &[String]| {
+        let (_program, socket) = connect_client(arguments);
         run_server(socket, &[psk(Hash::Sha256, 8)]).unwrap_err()
     };
-    assert!(matches!(refused(&[]), HandshakeError::WrongKey { candidates: 1, .. }));
-    let error = refused(&["-allow_no_dhe_kex", "-no_tls1_3", "-tls1_2"]);
+    let error = refused(&arguments(&directory, Hash::Sha256, 7));
+    assert!(matches!(error, HandshakeError::WrongKey { candidates: 1, .. }), "{error}");
+    let error = refused(&["-tls1_2".into()]);
     assert!(matches!(error, HandshakeError::NotTls13), "{error}");
-
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let _program = start(&["s_client", "-tls1_3", "-connect", &address].map(String::from));
-    let socket = listener.accept().unwrap().0;
-    socket.set_nonblocking(true).unwrap();
-    let error = run_server(socket, &[psk(Hash::Sha256, 8)]).unwrap_err();
+    let error = refused(&["-tls1_3".into()]);
     assert!(matches!(error, HandshakeError::NoPsk), "{error}");
+    let no_suite = ["-ciphersuites", "TLS_AES_256_GCM_SHA384"].map(String::from);
+    let error = refused(&[arguments(&directory, Hash::Sha256, 8), no_suite.into()].concat());
+    assert!(matches!(error, HandshakeError::NoPsk | HandshakeError::NoSuite { .. }), "{error}");
 }
 
 /// `K` at the beginning of a line has the program change its key and ask for the same.
