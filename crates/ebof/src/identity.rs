@@ -120,7 +120,7 @@ impl Identity {
         names: Vec<String>,
         clock: Clock,
     ) -> Result<Arc<Self>, CertificateError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let stored = state.read(FILE)?;
         let damaged = |error| CertificateError::Stored(state.path_of(FILE).display().to_string(), Box::new(error));
         let current = match stored {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -184,7 +184,7 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 fn config(trust: &Trust) -> Result<ClientConfig, Failure> {
     let broken =
         |error: &dyn std::fmt::Display| Failure::new("tls", format!("TLS: {error}"), "this is an error of ebof");
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         Trust::Authority(file) => authorities(file, &provider)?,
         Trust::Fingerprint(_) | Trust::Known => Proven::by(&provider),

@@ -144,7 +144,7 @@ fn config(verify: bool) -> Result<Arc<ClientConfig>, String> {
     if verify {
         return VERIFYING.config(&TRUSTED.map(Path::new));
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     // The subscription says so.
     let config =
         builder(&provider)?.dangerous().with_custom_certificate_verifier(Proven::by(&provider)).with_no_client_auth();
@@ -190,7 +190,7 @@ impl Trusted {
             let advice = "install ca-certificates, or set VerifyCertificate to false";
             return Err(format!("this machine trusts no certificate: {advice}"));
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = Arc::new(builder(&provider)?.with_root_certificates(roots).with_no_client_auth());
         *kept = Some((stamps, Arc::clone(&config)));
         Ok(config)

@@ -124,7 +124,7 @@ fn a_certificate_has_to_be_trusted_unless_the_subscription_says_otherwise() {
         let key = rcgen::KeyPair::generate().unwrap();
         let parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let certificate = parameters.self_signed(&key).unwrap().der().clone();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();

@@ -29,7 +29,7 @@ pub(super) struct Answer {
 
 impl Client {
     pub(super) fn tls(address: SocketAddr) -> Self {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
         let config = config.unwrap().dangerous().with_custom_certificate_verifier(Proven::by(&provider));
         let connection =

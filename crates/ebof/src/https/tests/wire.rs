@@ -182,7 +182,7 @@ fn handshakes_that_stop_keep_nobody_out() {
     use std::io::Write as _;
     let rig = rig();
     // A real ClientHello, cut everywhere.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         rustls::ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let config = config.unwrap().dangerous().with_custom_certificate_verifier(ebof_cli::Proven::by(&provider));
