@@ -44,9 +44,8 @@ pub struct Limits {
     /// key is changed (KeyUpdate).
     ///
     /// RFC 8446, 5.5 allows 2^24.5 full records with AES-GCM, which are 2^34.5 blocks. Blocks, not
-    /// records, are counted, so that a peer that cannot change keys (the kernel's TLS of Linux up to
-    /// 6.13) is asked for it as rarely as possible: every 256 GiB, and not after some minutes of
-    /// small completions.
+    /// records, are counted, because Linux (7.3) does not follow a KeyUpdate on connections of NVMe,
+    /// and ends them: that is every 256 GiB then, and not after some minutes of small completions.
     pub key_blocks: u64,
 }
 

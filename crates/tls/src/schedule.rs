@@ -4,6 +4,7 @@
 use aws_lc_rs::aead::{self, LessSafeKey, UnboundKey};
 use aws_lc_rs::error::Unspecified;
 use ebof_authentication::{Hash, KeyMaterial};
+use zeroize::Zeroizing;
 
 /// A cipher suite. NVMe/TCP has these two; the hash of the pre-shared key decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub(crate) const NONCE_BYTES: usize = 12;
 /// The key of one direction's records, and what each nonce is made of.
 pub(crate) struct TrafficKey {
     pub(crate) key: LessSafeKey,
-    pub(crate) iv: [u8; NONCE_BYTES],
+    pub(crate) iv: Zeroizing<[u8; NONCE_BYTES]>,
 }
 
 /// The keys of records that a traffic secret stands for (RFC 8446, 7.3).
@@ -80,7 +81,7 @@ pub(crate) fn traffic_key(suite: Suite, secret: &KeyMaterial) -> Result<TrafficK
     let algorithm = suite.algorithm();
     let key = expand_label(suite.hash(), secret, "key", &[], algorithm.key_len());
     let key = LessSafeKey::new(UnboundKey::new(algorithm, key.bytes())?);
-    let mut iv = [0; NONCE_BYTES];
+    let mut iv = Zeroizing::new([0; NONCE_BYTES]);
     iv.copy_from_slice(expand_label(suite.hash(), secret, "iv", &[], NONCE_BYTES).bytes());
     Ok(TrafficKey { key, iv })
 }

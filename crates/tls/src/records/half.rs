@@ -73,7 +73,7 @@ impl Half {
 
     /// RFC 8446, 5.3.
     fn nonce(&mut self) -> Result<Nonce, Fault> {
-        let mut nonce = self.traffic.iv;
+        let mut nonce = *self.traffic.iv;
         for (byte, number) in nonce[NONCE_BYTES - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= number;
         }

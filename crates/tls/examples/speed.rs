@@ -1,0 +1,89 @@
+//! What TLS costs: handshakes, and data through two sockets of this machine, both ends in one thread,
+//! so that a figure is the processor time of both. `cargo run --release -p ebof-tls --example speed`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use ebof_authentication::{Hash, KeyMaterial};
+use ebof_sockets::Stream;
+use ebof_tls::{ClientHandshake, Progress, ServerHandshake, TlsPsk};
+
+fn psk(hash: Hash) -> TlsPsk {
+    TlsPsk::new("NVMe1R01 host subsystem digest".into(), hash, KeyMaterial::new(vec![7; hash.bytes()])).unwrap()
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let server = listener.accept().unwrap().0;
+    for socket in [&client, &server] {
+        socket.set_nonblocking(true).unwrap();
+        socket.set_nodelay(true).unwrap();
+    }
+    (client, server)
+}
+
+fn handshake(hash: Hash) -> [Stream; 2] {
+    let (client, server) = pair();
+    let (mut client, mut server) = (ClientHandshake::new(client, psk(hash)), ServerHandshake::new(server));
+    let mut ends = [None, None];
+    while ends.iter().any(Option::is_none) {
+        if ends[0].is_none()
+            && let Progress::Done(secured) = client.advance().unwrap()
+        {
+            ends[0] = Some(secured.stream);
+        }
+        if ends[1].is_none()
+            && let Progress::Done(secured) = server.advance(&mut |_| vec![psk(hash)]).unwrap()
+        {
+            ends[1] = Some(secured.stream);
+        }
+    }
+    ends.map(Option::unwrap)
+}
+
+/// Bytes per second in sends of so many.
+fn speed(mut ends: [Stream; 2], bytes: usize) -> f64 {
+    let data = vec![5; bytes];
+    let mut memory = vec![0; bytes];
+    let started = Instant::now();
+    let mut all = 0_u64;
+    while started.elapsed() < Duration::from_secs(1) {
+        let (mut sent, mut received) = (0, 0);
+        while received < bytes {
+            if sent < bytes {
+                sent += ends[0].send(&[IoSlice::new(&data[sent..])], false).unwrap_or(0);
+            }
+            received += ends[1].receive_parts(&mut [IoSliceMut::new(&mut memory[received..])]).unwrap_or(0);
+        }
+        all += bytes as u64;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let all = all as f64;
+    all / started.elapsed().as_secs_f64()
+}
+
+fn main() {
+    for hash in [Hash::Sha256, Hash::Sha384] {
+        handshake(hash);
+        let started = Instant::now();
+        let mut count = 0_u32;
+        while started.elapsed() < Duration::from_secs(1) {
+            handshake(hash);
+            count += 1;
+        }
+        let each = started.elapsed() / count;
+        println!("{}: a handshake takes {each:.2?} of both ends", psk(hash).suite());
+    }
+    for bytes in [72, 4096, 16 << 10, 128 << 10] {
+        let (client, server) = pair();
+        let plain = speed([Stream::from(client), Stream::from(server)], bytes);
+        let [first, second] = [Hash::Sha256, Hash::Sha384].map(|hash| speed(handshake(hash), bytes));
+        let [plain, first, second] = [plain, first, second].map(|speed| speed / 1e9);
+        println!(
+            "sends of {bytes} bytes: {plain:.3} GB/s in the clear, {first:.3} with AES-128, {second:.3} with AES-256"
+        );
+    }
+}
