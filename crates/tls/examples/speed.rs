@@ -1,5 +1,6 @@
-//! What TLS costs: handshakes, and data through two sockets of this machine, both ends in one thread,
-//! so that a figure is the processor time of both. `cargo run --release -p ebof-tls --example speed`.
+//! What TLS costs: handshakes, and data through two sockets of this machine, both ends in one
+//! thread, so that a figure is the processor time of both.
+//! `cargo run --release -p ebof-tls --example speed`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::io::{IoSlice, IoSliceMut};

@@ -2,6 +2,8 @@
 //! pre-shared keys.
 
 use std::fmt;
+use std::io::Write as _;
+use std::net::TcpStream;
 
 /// What one end of a connection tells the other when it ends it. Of TLS 1.3's numbers; others may
 /// come.
@@ -39,6 +41,12 @@ impl Alert {
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         TABLE.iter().find(|(number, ..)| *number == self.0).map(|(_, name, _)| *name)
+    }
+
+    /// Tells a peer why there is no connection before there are keys, if there is room for that.
+    pub(crate) fn send_in_the_clear(self, mut socket: &TcpStream) {
+        // RFC 8446, 5.1 and 6: alert, legacy version, length; fatal.
+        let _ = socket.write(&[21, 3, 3, 0, 2, 2, self.0]);
     }
 
     /// What to look at when a peer refuses a handshake with it.

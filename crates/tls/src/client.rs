@@ -3,9 +3,10 @@
 use std::net::TcpStream;
 
 use crate::error::HandshakeError;
-use crate::handshake::{self, Limits, Progress};
+use crate::handshake::{self, Progress};
 use crate::psk::TlsPsk;
-use crate::s2n::{Role, Session};
+use crate::records::Limits;
+use crate::s2n::{Mode, Session};
 
 /// A handshake with a target. After an error, the connection is closed.
 pub struct ClientHandshake {
@@ -41,7 +42,7 @@ impl ClientHandshake {
     /// Why there will be no connection.
     pub fn advance(&mut self) -> Result<Progress, HandshakeError> {
         let (mut session, psk) = match std::mem::replace(&mut self.state, State::Over) {
-            State::New { socket, psk } => (Box::new(Session::new(socket, Role::Client, &psk, Vec::new())?), psk),
+            State::New { socket, psk } => (Box::new(Session::new(socket, Mode::Client, &psk, Vec::new())?), psk),
             State::Negotiating { session, psk } => (session, psk),
             State::Over => return Err(HandshakeError::Over),
         };

@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use crate::error::HelloError;
+use thiserror::Error;
 
 /// Most bytes of a ClientHello with its header. One with a single identity has some 300.
 pub(crate) const HELLO_BYTES_MAX: usize = 16 << 10;
@@ -35,6 +35,32 @@ pub(crate) struct ClientHello {
 pub(crate) struct Offer {
     pub(crate) identity: Vec<u8>,
     pub(crate) binder: Vec<u8>,
+}
+
+/// What is wrong with a ClientHello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HelloError {
+    /// The first record is of another type.
+    #[error("its first record is of type {kind}, and a handshake has 22")]
+    Record {
+        /// The type.
+        kind: u8,
+    },
+    /// The first message is another one.
+    #[error("its first message is of type {kind}, and a ClientHello has 1")]
+    Message {
+        /// The type.
+        kind: u8,
+    },
+    /// It has no end.
+    #[error("it has more than {HELLO_BYTES_MAX} bytes")]
+    TooLarge,
+    /// A field does not fit, or is where it must not be.
+    #[error("its {field} is malformed (RFC 8446, 4)")]
+    Field {
+        /// Which one.
+        field: &'static str,
+    },
 }
 
 impl ClientHello {

@@ -6,7 +6,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::alert::Alert;
-use crate::client_hello::HELLO_BYTES_MAX;
+use crate::client_hello::HelloError;
 use crate::schedule::Suite;
 
 /// Why a handshake failed. The connection is closed then.
@@ -116,32 +116,6 @@ pub enum HandshakeError {
     Over,
 }
 
-/// What is wrong with a ClientHello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum HelloError {
-    /// The first record is of another type.
-    #[error("its first record is of type {kind}, and a handshake has 22")]
-    Record {
-        /// The type.
-        kind: u8,
-    },
-    /// The first message is another one.
-    #[error("its first message is of type {kind}, and a ClientHello has 1")]
-    Message {
-        /// The type.
-        kind: u8,
-    },
-    /// It has no end.
-    #[error("it has more than {HELLO_BYTES_MAX} bytes")]
-    TooLarge,
-    /// A field does not fit, or is where it must not be.
-    #[error("its {field} is malformed (RFC 8446, 4)")]
-    Field {
-        /// Which one.
-        field: &'static str,
-    },
-}
-
 impl HandshakeError {
     /// What a peer is told that cannot be told in TLS yet, or no more.
     pub(crate) fn alert(&self) -> Option<Alert> {
@@ -165,8 +139,8 @@ fn more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(" (and {count} more)") }
 }
 
-/// A name that an unauthenticated peer has sent, fit for a log: printable ASCII, and not longer than
-/// two NQNs need.
+/// A name that an unauthenticated peer has sent, fit for a log: printable ASCII, and not longer
+/// than two NQNs need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedIdentity(String);
 

@@ -17,13 +17,14 @@ pub enum FirstBytes {
     TooFew,
 }
 
-/// What a connection begins with whose first bytes, which were peeked at, are these. [`FIRST_BYTES`]
-/// of them decide in any case.
+/// What a connection begins with whose first bytes, which were peeked at, are these.
+/// [`FIRST_BYTES`] of them decide in any case.
 #[must_use]
 pub fn first_bytes(bytes: &[u8]) -> FirstBytes {
     // RFC 8446, 5.1 and 4: handshake record of legacy version 3.x, and client_hello.
     const CLIENT_HELLO: [Option<u8>; 6] = [Some(22), Some(3), None, None, None, Some(1)];
-    // NVMe/TCP, ICReq: PDU-Type 0, HLEN 128, PLEN 128. The rest is not looked at, as Linux does not.
+    // NVMe/TCP, ICReq: PDU-Type 0, HLEN 128, PLEN 128. The rest is not looked at, as Linux does
+    // not.
     const IC_REQ: [Option<u8>; 8] = [Some(0), None, Some(128), None, Some(128), Some(0), Some(0), Some(0)];
     match (begins(bytes, &CLIENT_HELLO), begins(bytes, &IC_REQ)) {
         (Some(true), _) => FirstBytes::ClientHello,

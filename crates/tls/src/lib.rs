@@ -31,11 +31,12 @@ mod server;
 
 pub use alert::Alert;
 pub use client::ClientHandshake;
-pub use error::{HandshakeError, HelloError, LibraryError, OfferedIdentity};
+pub use client_hello::HelloError;
+pub use error::{HandshakeError, LibraryError, OfferedIdentity};
 pub use first_bytes::{FIRST_BYTES, FirstBytes, first_bytes};
-pub use handshake::{Limits, Progress, Secured};
+pub use handshake::{Progress, Secured};
 pub use psk::{PskError, TlsPsk};
-pub use records::Fault;
+pub use records::{Limits, RecordError};
 pub use schedule::Suite;
 pub use server::ServerHandshake;
 

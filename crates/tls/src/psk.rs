@@ -45,8 +45,8 @@ pub enum PskError {
 pub(crate) const IDENTITY_BYTES_MAX: usize = 8192;
 
 impl TlsPsk {
-    /// The PSK that TLS uses (not the configured or the retained one) with its identity and the hash
-    /// of its cipher suite.
+    /// The PSK that TLS uses (not the configured or the retained one) with its identity and the
+    /// hash of its cipher suite.
     ///
     /// # Errors
     /// They do not belong together.

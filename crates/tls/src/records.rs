@@ -4,7 +4,7 @@
 //! Owns the two directions and what goes from one to the other: a KeyUpdate that is to be answered,
 //! and the alert for what a peer must not send. It does not know what the data are.
 
-mod fault;
+mod error;
 mod half;
 mod receiver;
 mod sender;
@@ -17,19 +17,37 @@ use ebof_sockets::Layer;
 
 use crate::alert::Alert;
 use crate::error::HandshakeError;
-use crate::handshake::Limits;
 use crate::schedule::Suite;
 
 use half::Half;
 use receiver::Receiver;
 use sender::Sender;
 
-pub use fault::Fault;
+pub use error::RecordError;
 
 /// Both directions of a connection.
 pub(crate) struct Records {
     receiver: Receiver,
     sender: Sender,
+}
+
+/// What a connection may do before it changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks of 16 bytes that are encrypted with one key, with two more for each record. Then the
+    /// key is changed (KeyUpdate).
+    ///
+    /// RFC 8446, 5.5 allows 2^24.5 full records with AES-GCM, which are 2^34.5 blocks. Blocks, not
+    /// records, are counted, because Linux (7.3) does not follow a KeyUpdate on connections of
+    /// NVMe, and ends them: that is every 256 GiB then, and not after some minutes of small
+    /// completions.
+    pub key_blocks: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { key_blocks: 1 << 34 }
+    }
 }
 
 /// RFC 8446, 5.1: most bytes of what is in a record.

@@ -1,4 +1,5 @@
-//! The handshake by s2n-tls. All unsafe code of the crate is here, and only what its callbacks need.
+//! The handshake by s2n-tls. All unsafe code of the crate is here, and only what its callbacks
+//! need.
 //!
 //! The rule: callbacks get no pointer of ours. While s2n-tls runs, what they work on is in
 //! [`CURRENT`], a variable of the thread, and it is taken out when s2n-tls returns: it calls back
@@ -6,8 +7,8 @@
 //! that it gives. A callback that would panic returns an error instead.
 //!
 //! s2n-tls gives the secrets of records to nobody but its key log, which is therefore set. Its
-//! configurations serve all connections of the process: the key log, too, knows by [`CURRENT`] whose
-//! secrets they are.
+//! configurations serve all connections of the process: the key log, too, knows by [`CURRENT`]
+//! whose secrets they are.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -21,7 +22,7 @@ use ebof_authentication::KeyMaterial;
 use nix::errno::Errno;
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
-use s2n_tls::enums::{Blinding, Mode, PskHmac, Version};
+use s2n_tls::enums::{Blinding, PskHmac, Version};
 use s2n_tls::error::{Error, ErrorType};
 use s2n_tls::psk::Psk;
 use s2n_tls::security;
@@ -30,22 +31,15 @@ use zeroize::Zeroizing;
 
 use crate::alert::Alert;
 use crate::error::{HandshakeError, LibraryError};
-use crate::handshake::send_alert;
 use crate::psk::TlsPsk;
 use crate::schedule::Suite;
 
 /// Which end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The host.
-    Client,
-    /// The target.
-    Server,
-}
+pub(crate) use s2n_tls::enums::Mode;
 
 /// A handshake in progress.
 pub(crate) struct Session {
-    role: Role,
+    mode: Mode,
     connection: Connection,
     /// `None` while s2n-tls runs, and when it is over.
     io: Option<Box<Io>>,
@@ -108,11 +102,11 @@ fn config(policy: Policy) -> Result<Config, Error> {
 impl Session {
     /// With this key only. `received` was read from the socket before, and is what s2n-tls reads
     /// first.
-    pub(crate) fn new(socket: TcpStream, role: Role, psk: &TlsPsk, received: Vec<u8>) -> Result<Self, HandshakeError> {
-        let connection = connection(role, psk).map_err(library)?;
+    pub(crate) fn new(socket: TcpStream, mode: Mode, psk: &TlsPsk, received: Vec<u8>) -> Result<Self, HandshakeError> {
+        let connection = connection(mode, psk).map_err(library)?;
         let count = received.len() as u64;
         let io = Io { socket, received, taken: 0, count, sent: 0, blocked: Step::Readable, error: None, secrets: None };
-        Ok(Self { role, connection, io: Some(Box::new(io)) })
+        Ok(Self { mode, connection, io: Some(Box::new(io)) })
     }
 
     /// The socket, as long as it is not over.
@@ -156,9 +150,9 @@ impl Session {
         if !is_tls13 || !has_psk || client.bytes().len() != bytes || server.bytes().len() != bytes {
             return Err(HandshakeError::NoSecrets);
         }
-        let (ours, theirs) = match self.role {
-            Role::Client => (client, server),
-            Role::Server => (server, client),
+        let (ours, theirs) = match self.mode {
+            Mode::Client => (client, server),
+            Mode::Server => (server, client),
         };
         received.drain(..taken);
         Ok(Established { socket, received, ours, theirs })
@@ -179,8 +173,8 @@ impl Session {
             _ => {
                 // s2n-tls would send an alert after its blinding delay of 10 to 30 s, for which no
                 // connection is kept here. Once it has sent anything, an alert needs its keys.
-                if io.sent == 0 && self.role == Role::Server {
-                    send_alert(&io.socket, Alert::HANDSHAKE_FAILURE);
+                if io.sent == 0 && self.mode == Mode::Server {
+                    Alert::HANDSHAKE_FAILURE.send_in_the_clear(&io.socket);
                 }
                 library(error)
             }
@@ -192,14 +186,11 @@ fn library(error: Error) -> HandshakeError {
     HandshakeError::Library(LibraryError(error))
 }
 
-fn connection(role: Role, psk: &TlsPsk) -> Result<Connection, Error> {
-    let mut connection = Connection::new(match role {
-        Role::Client => Mode::Client,
-        Role::Server => Mode::Server,
-    });
-    connection.set_config(config(match (role, psk.suite()) {
-        (Role::Client, Suite::Aes256GcmSha384) => Policy::Sha384,
-        (Role::Client, Suite::Aes128GcmSha256) | (Role::Server, _) => Policy::All,
+fn connection(mode: Mode, psk: &TlsPsk) -> Result<Connection, Error> {
+    let mut connection = Connection::new(mode);
+    connection.set_config(config(match (mode, psk.suite()) {
+        (Mode::Client, Suite::Aes256GcmSha384) => Policy::Sha384,
+        (Mode::Client, Suite::Aes128GcmSha256) | (Mode::Server, _) => Policy::All,
     })?)?;
     // Otherwise it sleeps after errors.
     connection.set_blinding(Blinding::SelfService)?;
@@ -327,8 +318,8 @@ extern "C" fn receive(_context: *mut c_void, bytes: *mut u8, length: u32) -> i32
     let (false, Ok(length)) = (bytes.is_null(), usize::try_from(length)) else { return -1 };
     with_current(|io| {
         let received = io.receive(length).map(|received| {
-            // SAFETY: s2n-tls gives `length` bytes of a buffer of its own, and `received` has at most
-            // as many. They need not have been written before, so that they are no slice.
+            // SAFETY: s2n-tls gives `length` bytes of a buffer of its own, and `received` has at
+            // most as many. They need not have been written before, so that they are no slice.
             // JUSTIFICATION: the callback's signature is C's.
             unsafe { std::ptr::copy_nonoverlapping(received.as_ptr(), bytes, received.len()) };
             received.len()

@@ -7,9 +7,10 @@ use std::net::TcpStream;
 use crate::client_hello::{ClientHello, HELLO_BYTES_MAX, Offer};
 use crate::error::{HandshakeError, OfferedIdentity};
 use crate::first_bytes::{FIRST_BYTES, FirstBytes, first_bytes};
-use crate::handshake::{self, Limits, Progress};
+use crate::handshake::{self, Progress};
 use crate::psk::TlsPsk;
-use crate::s2n::{Role, Session};
+use crate::records::Limits;
+use crate::s2n::{Mode, Session};
 use crate::schedule;
 
 /// A handshake with a host. After an error, the connection is closed.
@@ -81,7 +82,7 @@ impl ServerHandshake {
     ) -> Result<Progress, HandshakeError> {
         let told = |error: HandshakeError| {
             if let Some(alert) = error.alert() {
-                handshake::send_alert(&socket, alert);
+                alert.send_in_the_clear(&socket);
             }
             error
         };
@@ -96,7 +97,7 @@ impl ServerHandshake {
             }
         };
         let chosen = choose(&hello, find).map_err(told)?;
-        let session = Session::new(socket, Role::Server, &chosen.psk, received)?;
+        let session = Session::new(socket, Mode::Server, &chosen.psk, received)?;
         self.negotiate(Box::new(session), chosen)
     }
 

@@ -4,7 +4,7 @@ use aws_lc_rs::aead::{Aad, Nonce};
 use aws_lc_rs::error::Unspecified;
 use ebof_authentication::KeyMaterial;
 
-use super::fault::Fault;
+use super::error::RecordError;
 use super::{HEADER_BYTES, TAG_BYTES, content};
 use crate::schedule::{self, NONCE_BYTES, Suite, TrafficKey};
 
@@ -24,9 +24,9 @@ impl Half {
     }
 
     /// The next key (RFC 8446, 7.2).
-    pub(super) fn update(&mut self) -> Result<(), Fault> {
+    pub(super) fn update(&mut self) -> Result<(), RecordError> {
         let secret = schedule::next_secret(self.suite, &self.secret);
-        *self = Self::new(self.suite, secret).map_err(|Unspecified| Fault::Library)?;
+        *self = Self::new(self.suite, secret).map_err(|Unspecified| RecordError::Library)?;
         Ok(())
     }
 
@@ -37,7 +37,12 @@ impl Half {
     }
 
     /// Appends one record to `out`, of what `write` appends.
-    pub(super) fn seal(&mut self, out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Fault> {
+    pub(super) fn seal(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: u8,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), RecordError> {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_BYTES]);
         write(out);
@@ -52,32 +57,42 @@ impl Half {
         let key = &self.traffic.key;
         let tag = key
             .seal_in_place_separate_tag(nonce, Aad::from(header), &mut record[HEADER_BYTES..])
-            .map_err(|Unspecified| Fault::Library)?;
+            .map_err(|Unspecified| RecordError::Library)?;
         out.extend_from_slice(tag.as_ref());
         Ok(())
     }
 
     /// Decrypts what is behind a record's header where it is, and returns that without its tag.
-    pub(super) fn open<'a>(&mut self, header: [u8; HEADER_BYTES], body: &'a mut [u8]) -> Result<&'a mut [u8], Fault> {
+    pub(super) fn open<'a>(
+        &mut self,
+        header: [u8; HEADER_BYTES],
+        body: &'a mut [u8],
+    ) -> Result<&'a mut [u8], RecordError> {
         let nonce = self.nonce()?;
-        self.traffic.key.open_in_place(nonce, Aad::from(header), body).map_err(|Unspecified| Fault::Decrypt)
+        self.traffic.key.open_in_place(nonce, Aad::from(header), body).map_err(|Unspecified| RecordError::Decrypt)
     }
 
     /// Decrypts what is behind a record's header into `into`, which is as long without the tag.
-    pub(super) fn open_into(&mut self, header: [u8; HEADER_BYTES], body: &[u8], into: &mut [u8]) -> Result<(), Fault> {
+    pub(super) fn open_into(
+        &mut self,
+        header: [u8; HEADER_BYTES],
+        body: &[u8],
+        into: &mut [u8],
+    ) -> Result<(), RecordError> {
         let nonce = self.nonce()?;
-        let (ciphertext, tag) = body.split_at_checked(into.len()).ok_or(Fault::Decrypt)?;
+        let (ciphertext, tag) = body.split_at_checked(into.len()).ok_or(RecordError::Decrypt)?;
         let key = &self.traffic.key;
-        key.open_separate_gather(nonce, Aad::from(header), ciphertext, tag, into).map_err(|Unspecified| Fault::Decrypt)
+        key.open_separate_gather(nonce, Aad::from(header), ciphertext, tag, into)
+            .map_err(|Unspecified| RecordError::Decrypt)
     }
 
     /// RFC 8446, 5.3.
-    fn nonce(&mut self) -> Result<Nonce, Fault> {
+    fn nonce(&mut self) -> Result<Nonce, RecordError> {
         let mut nonce = *self.traffic.iv;
         for (byte, number) in nonce[NONCE_BYTES - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= number;
         }
-        self.sequence = self.sequence.checked_add(1).ok_or(Fault::Exhausted)?;
+        self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Exhausted)?;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 }

@@ -9,7 +9,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::fault::Fault;
+use super::error::RecordError;
 use super::half::Half;
 use super::sender::Sender;
 use super::{CIPHERTEXT_BYTES_MAX, HEADER_BYTES, KEY_UPDATE, PLAINTEXT_BYTES_MAX, TAG_BYTES, content};
@@ -37,7 +37,7 @@ pub(super) struct Receiver {
 #[derive(Clone, Copy)]
 struct End {
     /// With an error.
-    fault: Option<Fault>,
+    fault: Option<RecordError>,
     /// The caller knows.
     is_told: bool,
 }
@@ -130,7 +130,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: RecordError) {
         // Nothing of the record that is refused is given out.
         self.data = 0..0;
         self.end = Some(End { fault: Some(fault), is_told: false });
@@ -147,8 +147,9 @@ impl Receiver {
         self.buffer.reserve(READ_BYTES);
         let room = self.buffer.capacity() - self.buffer.len();
         match rustix::net::recv(socket, spare_capacity(&mut self.buffer), RecvFlags::DONTWAIT) {
-            // Deviation: hosts (Linux) close a connection without close_notify. Where a stream was cut
-            // is not lost: commands have ends of their own, and none is believed to be complete.
+            // Deviation: hosts (Linux) close a connection without close_notify. Where a stream was
+            // cut is not lost: commands have ends of their own, and none is believed to be
+            // complete.
             Ok((0, _)) => self.end = Some(End { fault: None, is_told: false }),
             Ok((count, _)) => return Ok(count < room),
             Err(Errno::INTR) => return Ok(false),
@@ -188,7 +189,7 @@ impl Receiver {
     }
 
     /// Decrypts the next record, which is complete.
-    fn open(&mut self, into: &mut Scatter<'_, '_>, sender: &mut Sender) -> Result<(), Fault> {
+    fn open(&mut self, into: &mut Scatter<'_, '_>, sender: &mut Sender) -> Result<(), RecordError> {
         let Some(header) = self.header() else { return Ok(()) };
         let length = length(header)?;
         let body = self.next + HEADER_BYTES..self.next + HEADER_BYTES + length;
@@ -221,54 +222,54 @@ impl Receiver {
     }
 
     /// What follows from a record. If it is no data, it is where data would be.
-    fn take_record(&mut self, record: &Record, sender: &mut Sender) -> Result<(), Fault> {
+    fn take_record(&mut self, record: &Record, sender: &mut Sender) -> Result<(), RecordError> {
         let Record::Control { kind } = *record else {
             self.idle = 0;
             return Ok(());
         };
         self.idle += 1;
         if self.idle > IDLE_MAX {
-            return Err(Fault::Flood { max: IDLE_MAX });
+            return Err(RecordError::Flood { max: IDLE_MAX });
         }
         let control = std::mem::take(&mut self.data);
         match kind {
             content::APPLICATION_DATA => Ok(()),
             content::ALERT => self.take_alert_record(control),
-            content::HANDSHAKE if control.is_empty() => Err(Fault::Message { kind: 0 }),
+            content::HANDSHAKE if control.is_empty() => Err(RecordError::Message { kind: 0 }),
             content::HANDSHAKE => self.take_messages(control, sender),
-            kind => Err(Fault::Record { kind }),
+            kind => Err(RecordError::Record { kind }),
         }
     }
 
     /// RFC 8446, 5.1: nothing is between the parts of a message.
-    fn check_order(&self, kind: u8) -> Result<(), Fault> {
-        if kind != content::HANDSHAKE && !self.message.is_empty() { Err(Fault::Interleaved) } else { Ok(()) }
+    fn check_order(&self, kind: u8) -> Result<(), RecordError> {
+        if kind != content::HANDSHAKE && !self.message.is_empty() { Err(RecordError::Interleaved) } else { Ok(()) }
     }
 
     /// RFC 8446, 6: a level, which means nothing, and a description.
-    fn take_alert_record(&mut self, record: Range<usize>) -> Result<(), Fault> {
+    fn take_alert_record(&mut self, record: Range<usize>) -> Result<(), RecordError> {
         let &[_level, description] = &self.buffer[record] else {
-            return Err(Fault::Malformed { kind: content::ALERT });
+            return Err(RecordError::Malformed { kind: content::ALERT });
         };
         match Alert(description) {
             Alert::CLOSE_NOTIFY => self.end = Some(End { fault: None, is_told: false }),
             // It is followed by close_notify.
             Alert::USER_CANCELED => {}
-            alert => return Err(Fault::Alert(alert)),
+            alert => return Err(RecordError::Alert(alert)),
         }
         Ok(())
     }
 
-    fn take_messages(&mut self, record: Range<usize>, sender: &mut Sender) -> Result<(), Fault> {
+    fn take_messages(&mut self, record: Range<usize>, sender: &mut Sender) -> Result<(), RecordError> {
         self.message.extend_from_slice(&self.buffer[record]);
         while let Some(&[kind, high, middle, low]) = self.message.first_chunk() {
             let body = usize::from(high) * 0x1_0000 + usize::from(middle) * 0x100 + usize::from(low);
             let whole = MESSAGE_HEADER_BYTES + body;
             if !matches!(kind, NEW_SESSION_TICKET | KEY_UPDATE) {
-                return Err(Fault::Message { kind });
+                return Err(RecordError::Message { kind });
             }
             if whole > MESSAGE_BYTES_MAX || (kind == KEY_UPDATE && body != 1) {
-                return Err(Fault::Malformed { kind });
+                return Err(RecordError::Malformed { kind });
             }
             if self.message.len() < whole {
                 break;
@@ -286,8 +287,8 @@ impl Receiver {
     }
 
     /// RFC 8446, 4.6.3.
-    fn update(&mut self, sender: &mut Sender) -> Result<(), Fault> {
-        const KIND: Fault = Fault::Malformed { kind: KEY_UPDATE };
+    fn update(&mut self, sender: &mut Sender) -> Result<(), RecordError> {
+        const KIND: RecordError = RecordError::Malformed { kind: KEY_UPDATE };
         // RFC 8446, 5.1: what follows has another key, and begins a record.
         let &[.., requested] = &self.message[..] else { return Err(KIND) };
         if self.message.len() != MESSAGE_HEADER_BYTES + 1 {
@@ -303,27 +304,27 @@ impl Receiver {
 }
 
 /// Bytes behind a record's header, if it is one that may come.
-fn length(header: [u8; HEADER_BYTES]) -> Result<usize, Fault> {
+fn length(header: [u8; HEADER_BYTES]) -> Result<usize, RecordError> {
     let [kind, _, _, high, low] = header;
-    // RFC 8446, 5: change_cipher_spec may come until the peer's Finished, which is past, and there is
-    // nothing else in the clear.
+    // RFC 8446, 5: change_cipher_spec may come until the peer's Finished, which is past, and there
+    // is nothing else in the clear.
     if kind != content::APPLICATION_DATA {
-        return Err(Fault::Record { kind });
+        return Err(RecordError::Record { kind });
     }
     let bytes = usize::from(u16::from_be_bytes([high, low]));
     // One byte at least is the type.
     match bytes {
-        0..=TAG_BYTES => Err(Fault::Decrypt),
-        _ if bytes > CIPHERTEXT_BYTES_MAX => Err(Fault::TooLong { bytes }),
+        0..=TAG_BYTES => Err(RecordError::Decrypt),
+        _ if bytes > CIPHERTEXT_BYTES_MAX => Err(RecordError::TooLong { bytes }),
         _ => Ok(bytes),
     }
 }
 
 /// Type and length of what is in a record (RFC 8446, 5.4).
-fn unpad(inner: &[u8]) -> Result<(u8, usize), Fault> {
-    let bytes = inner.iter().rposition(|byte| *byte != 0).ok_or(Fault::NoType)?;
+fn unpad(inner: &[u8]) -> Result<(u8, usize), RecordError> {
+    let bytes = inner.iter().rposition(|byte| *byte != 0).ok_or(RecordError::NoType)?;
     if bytes > PLAINTEXT_BYTES_MAX {
-        return Err(Fault::TooLong { bytes });
+        return Err(RecordError::TooLong { bytes });
     }
     Ok((inner[bytes], bytes))
 }

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::fault::Fault;
+use super::error::RecordError;
 use super::half::Half;
 use super::{HEADER_BYTES, KEY_UPDATE, PLAINTEXT_BYTES_MAX, TAG_BYTES, content};
 use crate::alert::Alert;
@@ -36,7 +36,7 @@ pub(super) struct Sender {
     /// Most data of one call; less where the socket took only parts before, so that little is kept.
     take_max: usize,
     /// Why nothing more is sent.
-    ended: Option<Fault>,
+    ended: Option<RecordError>,
 }
 
 /// A record that is not sent completely.
@@ -120,11 +120,11 @@ impl Sender {
             Ok(())
         });
         SCRATCH.set(scratch);
-        result.inspect_err(|_| self.ended = self.ended.or(Some(Fault::Ended)))
+        result.inspect_err(|_| self.ended = self.ended.or(Some(RecordError::Ended)))
     }
 
     /// Records of data behind those that are untold; whether they are all that there are.
-    fn seal(&mut self, out: &mut Vec<u8>, parts: &[IoSlice<'_>]) -> Result<bool, Fault> {
+    fn seal(&mut self, out: &mut Vec<u8>, parts: &[IoSlice<'_>]) -> Result<bool, RecordError> {
         let mut data = Gather::new(parts, self.untold);
         let mut left = self.take_max;
         while left > 0 && !data.is_empty() {
@@ -144,9 +144,9 @@ impl Sender {
         Ok(data.is_empty())
     }
 
-    /// RFC 8446, 4.6.3: the last record with the old key says so. The peer is not asked for the same:
-    /// it counts for itself.
-    fn update(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// RFC 8446, 4.6.3: the last record with the old key says so. The peer is not asked for the
+    /// same: it counts for itself.
+    fn update(&mut self, out: &mut Vec<u8>) -> Result<(), RecordError> {
         let start = out.len();
         self.half.seal(out, content::HANDSHAKE, |out| out.extend_from_slice(&[KEY_UPDATE, 0, 0, 1, 0]))?;
         self.mark(out.len() - start, 0);
@@ -177,7 +177,7 @@ impl Sender {
 
     /// Sends what was kept, or a part of it.
     fn flush(&mut self, socket: &TcpStream, more: bool) -> io::Result<()> {
-        let sent = send(socket, &self.kept, more).inspect_err(|_| self.ended = Some(Fault::Ended))?;
+        let sent = send(socket, &self.kept, more).inspect_err(|_| self.ended = Some(RecordError::Ended))?;
         self.account(sent);
         if sent == self.kept.len() {
             self.kept = Vec::new();
@@ -189,7 +189,7 @@ impl Sender {
 
     /// Sends an alert, if there is room for it; then nothing more is sent.
     pub(super) fn end(&mut self, socket: &TcpStream, alert: Alert) {
-        if self.ended.replace(Fault::Ended).is_some() {
+        if self.ended.replace(RecordError::Ended).is_some() {
             return;
         }
         // RFC 8446, 6: close_notify is a warning, all others are fatal.

@@ -103,9 +103,9 @@ impl World {
     }
 
     /// The fault that the end finds now, and the alert that the peer gets.
-    fn fault(&mut self) -> (Fault, Option<Alert>) {
+    fn fault(&mut self) -> (RecordError, Option<Alert>) {
         let error = self.receive(100).unwrap_err();
-        let fault = *error.get_ref().unwrap().downcast_ref::<Fault>().unwrap();
+        let fault = *error.get_ref().unwrap().downcast_ref::<RecordError>().unwrap();
         // It stays so, and is told once by alert.
         assert_eq!(self.receive(100).unwrap_err().to_string(), error.to_string());
         assert!(!self.records.has_received());
@@ -116,7 +116,7 @@ impl World {
             assert_eq!((kind, content.len(), content[0]), (content::ALERT, 2, 2));
             Alert(content[1])
         });
-        if alert.is_none() && matches!(fault, Fault::Alert(_)) {
+        if alert.is_none() && matches!(fault, RecordError::Alert(_)) {
             assert_eq!(self.next(), (content::ALERT, vec![1, 0]), "it is closed as usual");
         }
         assert_eq!(self.peer.read(&mut [0; 1]).unwrap(), 0, "nothing behind the alert");
@@ -208,7 +208,7 @@ fn a_record_with_nothing_in_it_is_refused() {
     for zeros in [0, 10, 5000] {
         let mut world = World::new();
         world.seal_and_write(0, &vec![0; zeros]);
-        assert_eq!(world.fault(), (Fault::NoType, Some(Alert::UNEXPECTED_MESSAGE)));
+        assert_eq!(world.fault(), (RecordError::NoType, Some(Alert::UNEXPECTED_MESSAGE)));
     }
 }
 
@@ -230,7 +230,7 @@ fn records_that_are_too_long_are_refused() {
     let [high, low] = u16::try_from(CIPHERTEXT_BYTES_MAX + 1).unwrap().to_be_bytes();
     world.write(&[content::APPLICATION_DATA, 3, 3, high, low]);
     let bytes = CIPHERTEXT_BYTES_MAX + 1;
-    assert_eq!(world.fault(), (Fault::TooLong { bytes }, Some(Alert::RECORD_OVERFLOW)));
+    assert_eq!(world.fault(), (RecordError::TooLong { bytes }, Some(Alert::RECORD_OVERFLOW)));
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn a_changed_byte_is_detected_wherever_it_is() {
             world.write(&record);
             let (fault, alert) = world.fault();
             match at {
-                0 => assert_eq!(fault, Fault::Record { kind: 22 }),
-                _ => assert_eq!((fault, alert), (Fault::Decrypt, Some(Alert::BAD_RECORD_MAC)), "{at}"),
+                0 => assert_eq!(fault, RecordError::Record { kind: 22 }),
+                _ => assert_eq!((fault, alert), (RecordError::Decrypt, Some(Alert::BAD_RECORD_MAC)), "{at}"),
             }
         }
     }
@@ -265,7 +265,7 @@ fn a_record_that_is_repeated_or_left_out_is_detected() {
         if order[0] == 0 {
             assert_eq!(world.receive(10).unwrap(), b"one");
         }
-        assert_eq!(world.fault().0, Fault::Decrypt);
+        assert_eq!(world.fault().0, RecordError::Decrypt);
     }
 }
 
@@ -277,7 +277,7 @@ fn what_came_before_a_fault_is_given_out_first() {
     world.write(&wire);
     assert_eq!(world.receive(100).unwrap(), b"good");
     assert!(world.records.has_received());
-    assert_eq!(world.fault().0, Fault::Record { kind: 0 });
+    assert_eq!(world.fault().0, RecordError::Record { kind: 0 });
 }
 
 #[test]
@@ -285,21 +285,21 @@ fn only_data_alerts_and_two_messages_belong_behind_a_handshake() {
     for kind in [content::HANDSHAKE, content::ALERT, 20, 24, 0, 255] {
         let mut world = World::new();
         world.write(&[kind, 3, 3, 0, 2, 1, 0]);
-        assert_eq!(world.fault(), (Fault::Record { kind }, Some(Alert::UNEXPECTED_MESSAGE)), "in the clear");
+        assert_eq!(world.fault(), (RecordError::Record { kind }, Some(Alert::UNEXPECTED_MESSAGE)), "in the clear");
     }
     for kind in [1, 20, 24, 99] {
         let mut world = World::new();
         world.seal_and_write(kind, &[1]);
-        assert_eq!(world.fault(), (Fault::Record { kind }, Some(Alert::UNEXPECTED_MESSAGE)));
+        assert_eq!(world.fault(), (RecordError::Record { kind }, Some(Alert::UNEXPECTED_MESSAGE)));
     }
     for kind in [0, 1, 2, 5, 8, 11, 13, 20] {
         let mut world = World::new();
         world.seal_and_write(content::HANDSHAKE, &[kind, 0, 0, 1, 0]);
-        assert_eq!(world.fault(), (Fault::Message { kind }, Some(Alert::UNEXPECTED_MESSAGE)));
+        assert_eq!(world.fault(), (RecordError::Message { kind }, Some(Alert::UNEXPECTED_MESSAGE)));
     }
     let mut world = World::new();
     world.seal_and_write(content::HANDSHAKE, &[]);
-    assert_eq!(world.fault().0, Fault::Message { kind: 0 });
+    assert_eq!(world.fault().0, RecordError::Message { kind: 0 });
 }
 
 #[test]
@@ -323,13 +323,13 @@ const NEW_SESSION_TICKET: u8 = 4;
 fn messages_have_a_maximum_and_are_not_interleaved() {
     let mut world = World::new();
     world.seal_and_write(content::HANDSHAKE, &[NEW_SESSION_TICKET, 1, 0, 0, 5]);
-    let malformed = Fault::Malformed { kind: NEW_SESSION_TICKET };
+    let malformed = RecordError::Malformed { kind: NEW_SESSION_TICKET };
     assert_eq!(world.fault(), (malformed, Some(Alert::DECODE_ERROR)));
 
     let mut world = World::new();
     world.seal_and_write(content::HANDSHAKE, &[NEW_SESSION_TICKET, 0, 0, 10, 5]);
     world.seal_and_write(content::APPLICATION_DATA, b"data");
-    assert_eq!(world.fault(), (Fault::Interleaved, Some(Alert::UNEXPECTED_MESSAGE)));
+    assert_eq!(world.fault(), (RecordError::Interleaved, Some(Alert::UNEXPECTED_MESSAGE)));
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn a_key_update_that_is_malformed_is_refused() {
     for content in wrong {
         let mut world = World::new();
         world.seal_and_write(content::HANDSHAKE, content);
-        let fault = Fault::Malformed { kind: KEY_UPDATE };
+        let fault = RecordError::Malformed { kind: KEY_UPDATE };
         assert_eq!(world.fault(), (fault, Some(Alert::DECODE_ERROR)), "{content:?}");
     }
 }
@@ -428,12 +428,12 @@ fn alerts_are_the_end_or_an_error_in_words() {
     let error = world.receive(100).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
     assert!(error.to_string().contains("bad_record_mac"), "{error}");
-    assert_eq!(world.fault().0, Fault::Alert(Alert::BAD_RECORD_MAC));
+    assert_eq!(world.fault().0, RecordError::Alert(Alert::BAD_RECORD_MAC));
 
     for malformed in [&[1][..], &[1, 0, 0], &[]] {
         let mut world = World::new();
         world.seal_and_write(content::ALERT, malformed);
-        assert_eq!(world.fault().0, Fault::Malformed { kind: content::ALERT });
+        assert_eq!(world.fault().0, RecordError::Malformed { kind: content::ALERT });
     }
 }
 
@@ -455,9 +455,9 @@ fn sequence_numbers_do_not_wrap() {
     let mut half = half(1);
     half.exhaust();
     let mut out = Vec::new();
-    assert_eq!(half.seal(&mut out, content::APPLICATION_DATA, |_| {}), Err(Fault::Exhausted));
+    assert_eq!(half.seal(&mut out, content::APPLICATION_DATA, |_| {}), Err(RecordError::Exhausted));
     let header = [content::APPLICATION_DATA, 3, 3, 0, 17];
-    assert_eq!(half.open(header, &mut [0; 17]).map(|_| ()), Err(Fault::Exhausted));
+    assert_eq!(half.open(header, &mut [0; 17]).map(|_| ()), Err(RecordError::Exhausted));
     half.update().unwrap();
     half.seal(&mut out, content::APPLICATION_DATA, |_| {}).unwrap();
 }

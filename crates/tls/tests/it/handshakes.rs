@@ -241,7 +241,8 @@ fn data_in_the_segment_of_the_finished_are_not_lost() {
 
 #[test]
 fn the_host_hears_what_ended_a_handshake() {
-    // A target that refuses in the clear, one that closes, and one that speaks NVMe/TCP without TLS.
+    // A target that refuses in the clear, one that closes, and one that speaks NVMe/TCP without
+    // TLS.
     let cases: [(&[u8], &str); 3] = [
         (&[21, 3, 3, 0, 2, 2, 40], "accepts none of what was offered"),
         (&[], "closed the connection in the TLS handshake"),

@@ -1,4 +1,5 @@
-//! Against OpenSSL's programs, where they are installed: another implementation of all that is here.
+//! Against OpenSSL's programs, where they are installed: another implementation of all that is
+//! here.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,8 +17,8 @@ use tempfile::TempDir;
 
 use crate::support::{receive, send, wait};
 
-/// OpenSSL's name for a session's key without a ticket is empty, and a name without spaces can be an
-/// argument of everything.
+/// OpenSSL's name for a session's key without a ticket is empty, and a name without spaces can be
+/// an argument of everything.
 const IDENTITY: &str = "NVMe0R01.host.subsystem";
 
 /// A program that ends with the test.

@@ -8,7 +8,7 @@ use crate::alert::Alert;
 
 /// Why a connection cannot go on, as the cause of an [`io::Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum RecordError {
     /// The peer ended it.
     #[error("the peer ended the TLS connection with {0}")]
     Alert(Alert),
@@ -62,7 +62,7 @@ pub enum Fault {
     Ended,
 }
 
-impl Fault {
+impl RecordError {
     /// What the peer is told.
     pub(crate) fn alert(self) -> Option<Alert> {
         match self {
@@ -78,11 +78,11 @@ impl Fault {
     }
 }
 
-impl From<Fault> for io::Error {
-    fn from(fault: Fault) -> Self {
+impl From<RecordError> for io::Error {
+    fn from(fault: RecordError) -> Self {
         let kind = match fault {
-            Fault::Alert(_) => io::ErrorKind::ConnectionAborted,
-            Fault::Ended => io::ErrorKind::NotConnected,
+            RecordError::Alert(_) => io::ErrorKind::ConnectionAborted,
+            RecordError::Ended => io::ErrorKind::NotConnected,
             _ => io::ErrorKind::InvalidData,
         };
         Self::new(kind, fault)
