@@ -233,6 +233,10 @@ impl Text<'_> {
         // By itself, so that the line of a mistake is known.
         match Line::try_parse_from([&word]) {
             Ok(_) => Ok(text.is_some().then_some(word)),
+            // What it needs may be in the entry.
+            Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.is_some() => {
+                Ok(Some(word))
+            }
             Err(error) if error.kind() == clap::error::ErrorKind::UnknownArgument => {
                 let advice = "accepted: name, boot, front, and the long options of `ebof connect`";
                 Err(self.wrong(&key.span(), format!("there is no key `{}`", key.get_ref()), advice))
@@ -247,10 +251,11 @@ impl Text<'_> {
     }
 }
 
-/// The first line of what clap says.
+/// The first paragraph of what clap says, in a line.
 fn reason(error: &clap::Error) -> String {
     let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// Whether a unit can have it as its instance.
@@ -306,12 +311,25 @@ mod tests {
             (&format!("{entry}hdr-digest = 1\n"), "c.toml:4: unexpected value '1'"),
             (&format!("{entry}name = \"a/b\"\n"), "c.toml:4: this is no name"),
             (&format!("{entry}boot = 1\n"), "c.toml:4: `boot` is true or false"),
-            (&format!("{entry}tls = true\n"), "c.toml:1: --tls cannot be used\n  TLS is not supported"),
+            (
+                &format!("{entry}keyring = \".nvme\"\n"),
+                "c.toml:1: --keyring cannot be used\n  name a file with the key",
+            ),
+            (
+                &format!("{entry}tls = true\n"),
+                "c.toml:1: the following required arguments were not provided: --tls-key-file <FILE>\n",
+            ),
             (&format!("{entry}name = \"a\"\n{entry}name = \"a\"\n"), "c.toml:5: the name \"a\" is taken"),
             ("[[connections]]\ntraddr = \"a:1\"\nnqn = \"x\"\n", "c.toml:1: --traddr \"a:1\" is more than an address"),
         ] {
             let told = wrong(text);
             assert!(told.starts_with(expected), "{text}: {told}");
+        }
+        // Keys that need each other.
+        for keys in
+            ["tls = true\ntls-key-file = \"/k\"", "dhchap-secret-file = \"/a\"\ndhchap-ctrl-secret-file = \"/b\""]
+        {
+            parse("c.toml", &format!("{entry}{keys}\n")).unwrap();
         }
         assert!(wrong(&entry.repeat(ENTRIES_MAX + 1)).contains("more than 256 entries"));
     }
