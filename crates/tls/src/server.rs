@@ -200,3 +200,45 @@ fn choose_key(hello: &ClientHello, offer: &Offer, candidates: Vec<TlsPsk>) -> Re
 
 // An identity has to fit into what is read of a ClientHello.
 const _: () = assert!(crate::psk::IDENTITY_BYTES_MAX * 2 <= HELLO_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use ebof_authentication::{Hash, KeyMaterial};
+
+    use super::*;
+    use crate::client_hello::tests::{offering, read};
+
+    fn psk(identity: &str) -> TlsPsk {
+        TlsPsk::new(identity.into(), Hash::Sha256, KeyMaterial::new(vec![7; 32])).unwrap()
+    }
+
+    /// A ClientHello whose binder is right for the key of these tests.
+    fn hello(identity: &[u8], suites: &[u8], modes: &[u8]) -> ClientHello {
+        let mut message = offering(identity, suites, modes);
+        let truncated = read(&message).unwrap().unwrap().truncated().to_vec();
+        let binder = schedule::binder(Hash::Sha256, psk("x").key(), &truncated);
+        let at = message.len() - 32;
+        message[at..].copy_from_slice(binder.bytes());
+        read(&message).unwrap().unwrap()
+    }
+
+    const BOTH: [u8; 4] = [0x13, 0x02, 0x13, 0x01];
+
+    #[test]
+    fn a_key_is_chosen_where_all_that_it_needs_is_offered() {
+        let chosen = choose(&hello(b"name", &BOTH, &[0, 1]), &mut |name| vec![psk("other"), psk(name)]).unwrap();
+        assert_eq!((chosen.candidate, chosen.psk.identity()), (1, "name"), "not one of another name");
+    }
+
+    #[test]
+    fn what_a_key_needs_and_is_not_offered_is_named() {
+        let refused = |hello: &ClientHello| choose(hello, &mut |name| vec![psk(name)]).map(|_| ()).unwrap_err();
+        let error = refused(&hello(b"name", &BOTH, &[0]));
+        assert!(matches!(error, HandshakeError::NoPskDheKe), "{error}");
+        let error = refused(&hello(b"name", &BOTH[..2], &[1]));
+        assert!(matches!(error, HandshakeError::NoSuite { .. }), "{error}");
+        // A name that is no text is not asked for.
+        let error = refused(&hello(b"na\xffme\n", &BOTH, &[1]));
+        assert!(error.to_string().contains("\"na?me?\""), "{error}");
+    }
+}

@@ -54,7 +54,23 @@ fn usual() -> Vec<u8> {
     message_of(&[versions(), extension(51, &[1, 2, 3]), modes(), psks(&[b"NVMe0R01 a b"], &[&[7; 32]])])
 }
 
-fn read(message: &[u8]) -> Result<Option<ClientHello>, HelloError> {
+/// One that offers a key of 32 bytes, with these suites and modes, and without a binder: it is the
+/// last 32 bytes.
+pub(crate) fn offering(identity: &[u8], suites: &[u8], modes: &[u8]) -> Vec<u8> {
+    let body = [
+        &[3, 3][..],
+        &[9; 32],
+        &[0],
+        &list16(suites),
+        &list8(&[0]),
+        &list16(&[versions(), extension(45, &list8(modes)), psks(&[identity], &[&[0; 32]])].concat()),
+    ]
+    .concat();
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[1], &length[1..], &body].concat()
+}
+
+pub(crate) fn read(message: &[u8]) -> Result<Option<ClientHello>, HelloError> {
     ClientHello::read(&records(message, 16_384))
 }
 

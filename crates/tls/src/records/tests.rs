@@ -478,22 +478,49 @@ fn parts_are_gathered_into_records_and_sent_at_once() {
     assert_eq!(world.next(), (content::APPLICATION_DATA, b"x".to_vec()));
 }
 
-#[test]
-fn an_end_that_finds_no_room_does_not_wait_and_cuts_no_record() {
-    let mut world = World::new();
-    let data = vec![1; 1 << 20];
-    while world.send(&data).is_ok() {}
-    world.records.end(&world.socket);
-    world.socket.shutdown(Shutdown::Write).unwrap();
-    let mut rest = Vec::new();
-    world.peer.read_to_end(&mut rest).unwrap();
-    let mut whole = 0;
+/// The types of all records that are complete, and whether there is a part of another one behind.
+fn opened(world: &mut World, wire: &mut [u8]) -> (Vec<u8>, bool) {
+    let mut kinds = Vec::new();
     let mut at = 0;
-    while let Some(header) = rest[at..].first_chunk::<HEADER_BYTES>().copied() {
+    while let Some(header) = wire[at..].first_chunk::<HEADER_BYTES>().copied() {
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        let Some(body) = rest.get_mut(at + HEADER_BYTES..at + HEADER_BYTES + length) else { break };
-        world.opening.open(header, body).unwrap();
-        (at, whole) = (at + HEADER_BYTES + length, whole + 1);
+        let Some(body) = wire.get_mut(at + HEADER_BYTES..at + HEADER_BYTES + length) else { break };
+        kinds.push(*world.opening.open(header, body).unwrap().last().unwrap());
+        at += HEADER_BYTES + length;
     }
-    assert!(whole > 10, "{whole}");
+    (kinds, at < wire.len())
+}
+
+#[test]
+fn an_end_does_not_wait_and_is_behind_what_was_kept() {
+    for has_room in [false, true] {
+        let mut world = World::new();
+        let data = vec![1; 1 << 20];
+        while world.send(&data).is_ok() {}
+        let mut wire = Vec::new();
+        if has_room {
+            // All that is on its way, and then what was kept has room.
+            let mut bytes = vec![0; 1 << 20];
+            world.peer.set_nonblocking(true).unwrap();
+            while rustix::event::poll(
+                &mut [PollFd::new(&world.socket, PollFlags::OUT)],
+                Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }),
+            )
+            .unwrap()
+                == 0
+                || world.peer.peek(&mut bytes).is_ok()
+            {
+                if let Ok(count) = world.peer.read(&mut bytes) {
+                    wire.extend_from_slice(&bytes[..count]);
+                }
+            }
+            world.peer.set_nonblocking(false).unwrap();
+        }
+        world.records.end(&world.socket);
+        world.socket.shutdown(Shutdown::Write).unwrap();
+        world.peer.read_to_end(&mut wire).unwrap();
+        let (kinds, is_cut) = opened(&mut world, &mut wire);
+        assert!(kinds.len() > 10);
+        assert_eq!((kinds.last() == Some(&content::ALERT), is_cut), (has_room, !has_room));
+    }
 }
