@@ -101,7 +101,8 @@ fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Describes `nqn`, which may want TLS, on `port`; `false` if there is no address to give to the host.
+/// Describes `nqn`, which may want TLS, on `port`; `false` if there is no address to give to the
+/// host.
 fn fill(entry: &mut DiscoveryEntry, (nqn, tls_only): (&Nqn, bool), port: &Port, view: View<'_>) -> bool {
     let Some((family, address)) = address(port, view) else { return false };
     entry.trtype = port.trtype.0;

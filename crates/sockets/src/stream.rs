@@ -114,8 +114,8 @@ impl Stream {
         }
     }
 
-    /// Whether there is something to receive that the descriptor does not tell of: it was taken from
-    /// the socket together with what was received.
+    /// Whether there is something to receive that the descriptor does not tell of: it was taken
+    /// from the socket together with what was received.
     #[inline]
     #[must_use]
     pub fn has_received(&self) -> bool {

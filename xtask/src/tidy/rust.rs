@@ -13,6 +13,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/region/src/shared/guard.rs",
     "crates/backend/src/signal.rs",
     "crates/backend/src/uring.rs",
+    "crates/tls/src/s2n.rs",
     "crates/attach/src/loopdev/kernel.rs",
     "crates/attach/src/ublk.rs",
     "crates/fio/src/memory.rs",

@@ -1,5 +1,5 @@
-//! TLS of a connection: the names and derivations of this host's PSK that a target may know, and the
-//! handshake.
+//! TLS of a connection: the names and derivations of this host's PSK that a target may know, and
+//! the handshake.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
