@@ -432,6 +432,9 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
     let drive_of = |nqn: &str| status.drives.iter().find(|drive| drive.subsystem_nqn.as_deref() == Some(nqn));
     for subsystem in status.enabled_subsystems() {
         lines.push(format!("subsystem {}", subsystem.nqn));
+        if subsystem.allow_any_host && subsystem.security.is_anyone() {
+            lines.push("  for anyone: any host, without a proof of who it is".to_owned());
+        }
         if let Some(drive) = drive_of(&subsystem.nqn) {
             lines.push(format!("  {}", drive_line(drive)));
         }

@@ -599,12 +599,15 @@ impl fmt::Display for Change {
                 write!(f, "add drive {}: {}", drive.name, drive.backing)?;
                 drive.size_bytes.map_or(Ok(()), |size| write!(f, ", {}", format_size(size)))
             }
-            Self::AddSubsystem { subsystem: Subsystem { nqn, drive: Some(drive), .. } } => {
-                write!(f, "add subsystem {nqn} with drive {drive}")
-            }
             Self::AddSubsystem { subsystem } => {
-                let count = subsystem.namespaces.len();
-                write!(f, "add subsystem {} with {count} namespace{}", subsystem.nqn, if count == 1 { "" } else { "s" })
+                write!(f, "add subsystem {} with ", subsystem.nqn)?;
+                match (&subsystem.drive, subsystem.namespaces.len()) {
+                    (Some(drive), _) => write!(f, "drive {drive}")?,
+                    (None, 1) => f.write_str("1 namespace")?,
+                    (None, count) => write!(f, "{count} namespaces")?,
+                }
+                let is_open = subsystem.allow_any_host && subsystem.security.is_anyone();
+                f.write_str(if is_open { ", for anyone" } else { "" })
             }
             Self::AlterNamespace { subsystem, to, differences } => {
                 write!(f, "alter namespace {} of {subsystem}: {}", to.nsid, Listed(differences, Namespace::KEYS))

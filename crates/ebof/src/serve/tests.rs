@@ -68,6 +68,7 @@ fn a_drive_without_namespaces_is_served_with_a_hint() {
     assert_eq!(
         text(&status, None),
         "subsystem nqn.a\n\
+         \x20 for anyone: any host, without a proof of who it is\n\
          \x20 drive d0: 100.00 GB (93.13 GiB), profile default, no namespace yet: disk.img\n\
          listening on tcp://127.0.0.1:4420\n\
          attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.a\n\
@@ -97,6 +98,7 @@ fn what_is_disabled_is_named_and_not_offered() {
     assert_eq!(
         text(&status, None),
         "subsystem nqn.on\n\
+         \x20 for anyone: any host, without a proof of who it is\n\
          \x20 namespace 1    1.00 GB (953.67 MiB), 512 B blocks: mem:1Gi\n\
          disabled: port spare, namespace nqn.on/2, subsystem nqn.off\n\
          listening on tcp://127.0.0.1:4420\n\
@@ -148,8 +150,10 @@ fn drives_and_namespaces_are_printed_with_their_subsystems() {
     assert_eq!(
         text(&status, metrics),
         "subsystem nqn.plain\n\
+         \x20 for anyone: any host, without a proof of who it is\n\
          \x20 namespace 1    1.00 GB (953.67 MiB), 512 B blocks, write protected: mem:1Gi\n\
          subsystem nqn.a\n\
+         \x20 for anyone: any host, without a proof of who it is\n\
          \x20 drive d0: 100.00 GB (93.13 GiB), 40.00 GB unallocated, profile default, 2 namespaces: disk.img\n\
          listening on rdma://0.0.0.0:4420\n\
          listening on tcp://[::1]:8009\n\

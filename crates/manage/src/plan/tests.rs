@@ -64,7 +64,7 @@ fn a_plan_reads_in_the_order_in_which_it_is_made() {
          ~ alter port front: data_digest \"allowed\" -> \"required\" (new connections only)\n\
          ~ alter port new: id 2 -> 9, name \"old\" -> \"new\" (connected hosts notice)\n\
          ~ alter subsystem disks: allowed_hosts [\"host-a\"] -> [\"host-b\"] (connected hosts notice)\n\
-         + add subsystem fresh with 1 namespace\n\
+         + add subsystem fresh with 1 namespace, for anyone\n\
          ~ alter namespace 3 of disks: write_protect false -> true\n\
          + add namespace 2 to disks: b2.img, another disk for hosts\n\
          + add namespace 4 to disks: d.img\n\
@@ -122,7 +122,7 @@ fn a_drive_is_opened_before_its_subsystem_and_closed_after_it() {
     let (none, full) = (config(""), config(DRIVE));
     assert_eq!(
         Plan::between(&none, &full).to_string(),
-        "+ add drive d0: disk.img, 100Gi\n+ add subsystem disks with drive d0"
+        "+ add drive d0: disk.img, 100Gi\n+ add subsystem disks with drive d0, for anyone"
     );
     assert_eq!(
         Plan::between(&full, &none).to_string(),
@@ -135,7 +135,7 @@ fn another_drive_of_a_subsystem_is_a_removal_and_an_addition() {
     let moved = "- remove subsystem disks (connected hosts notice)\n\
                  - remove drive d0 (connected hosts notice)\n\
                  + add drive d0: other.img, 100Gi\n\
-                 + add subsystem disks with drive d0";
+                 + add subsystem disks with drive d0, for anyone";
     assert_eq!(plan_with("disk.img", "other.img").0, moved);
     // The drive is identified by its file: hosts do not notice another name.
     assert_eq!(
@@ -144,7 +144,7 @@ fn another_drive_of_a_subsystem_is_a_removal_and_an_addition() {
     );
     let plain = DRIVE.replace("drive = \"d0\"", "");
     let plan = Plan::between(&config(&plain), &config(DRIVE)).to_string();
-    assert_eq!(plan, "- remove subsystem disks (connected hosts notice)\n+ add subsystem disks with drive d0");
+    assert_eq!(plan, "- remove subsystem disks (connected hosts notice)\n+ add subsystem disks with drive d0, for anyone");
 }
 
 #[test]
