@@ -62,8 +62,8 @@ impl fmt::Display for Alert {
 }
 
 const OTHER: &str = "its log tells why";
-const KEY: &str = "it has another key for this identity: compare the configured keys of both ends, and remember that \
-                   nvme-cli 2.x derives the key for TLS in its own way";
+const KEY: &str = "it has no key for this identity, or another one: compare the configured keys of both ends, and \
+                   remember that nvme-cli 2.x derives the key for TLS in its own way";
 const IDENTITY: &str = "it has no key for this identity: configure the key of this host and subsystem there, with the \
                         same hash and version of the identity";
 const NOTHING_COMMON: &str = "it accepts none of what was offered: it has no key for this identity, its key has \

@@ -120,8 +120,8 @@ impl HandshakeError {
     /// What a peer is told that cannot be told in TLS yet, or no more.
     pub(crate) fn alert(&self) -> Option<Alert> {
         match self {
-            Self::UnknownIdentity { .. } => Some(Alert::UNKNOWN_PSK_IDENTITY),
-            Self::WrongKey { .. } => Some(Alert::DECRYPT_ERROR),
+            // The same for both (RFC 8446, 6.2): nobody finds out which hosts have keys here.
+            Self::UnknownIdentity { .. } | Self::WrongKey { .. } => Some(Alert::DECRYPT_ERROR),
             Self::NoPsk | Self::NoPskDheKe => Some(Alert::MISSING_EXTENSION),
             Self::NoSuite { .. } | Self::OtherSuite { .. } => Some(Alert::HANDSHAKE_FAILURE),
             Self::NotTls13 => Some(Alert::PROTOCOL_VERSION),

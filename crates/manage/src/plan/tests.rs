@@ -144,7 +144,10 @@ fn another_drive_of_a_subsystem_is_a_removal_and_an_addition() {
     );
     let plain = DRIVE.replace("drive = \"d0\"", "");
     let plan = Plan::between(&config(&plain), &config(DRIVE)).to_string();
-    assert_eq!(plan, "- remove subsystem disks (connected hosts notice)\n+ add subsystem disks with drive d0, for anyone");
+    assert_eq!(
+        plan,
+        "- remove subsystem disks (connected hosts notice)\n+ add subsystem disks with drive d0, for anyone"
+    );
 }
 
 #[test]
