@@ -169,7 +169,10 @@ fn what_the_descriptor_does_not_tell_of_is_told() {
     assert_eq!(world.receive(9).unwrap(), b"gh");
     assert!(!world.records.has_received(), "a part of a record is none");
     world.write(&third[10..]);
-    assert_eq!(world.receive(9).unwrap(), b"ij");
+    assert_eq!(world.receive(1).unwrap(), b"i");
+    assert!(world.records.has_received(), "a half of a record, and nothing behind it");
+    assert_eq!(world.receive(9).unwrap(), b"j");
+    assert!(!world.records.has_received());
     assert!(world.is_blocked());
 }
 
