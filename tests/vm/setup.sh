@@ -22,12 +22,13 @@ cache=${EBOF_VM_CACHE:-${HOME:?}/.cache/ebof-vm}
 tool_packages=(qemu-system-x86 kmod e2fsprogs busybox-static socat xz-utils jq)
 
 # What the guest has. The lines: a shell's surroundings, devices and files, NVMe and load, RDMA for
-# links between guests.
+# links between guests, TLS (the kernel has a program do the handshake), what discovers by itself.
 root_packages=(
   base-files bash coreutils findutils grep sed gawk diffutils util-linux mount procps psmisc hostname dash busybox-static
   kmod udev e2fsprogs xfsprogs fdisk
   nvme-cli smartmontools fio jq iproute2 iputils-ping socat strace
   rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
+  ktls-utils keyutils tcpdump openssl
   nvme-stas python3-libnvme dbus
 )
 # What builds soft iWARP, which Debian's kernel has the source of but not the module. Its size is
