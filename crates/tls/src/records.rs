@@ -102,7 +102,11 @@ impl Layer for Records {
     }
 
     fn end(&mut self, socket: &TcpStream) {
-        self.sender.end(socket, Alert::CLOSE_NOTIFY);
+        // A peer that has closed its socket answers data with a reset, which Linux' host reports as
+        // an error of the connection that it has just given up.
+        if !self.receiver.is_closed() {
+            self.sender.end(socket, Alert::CLOSE_NOTIFY);
+        }
     }
 }
 

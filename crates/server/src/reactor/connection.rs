@@ -342,8 +342,13 @@ impl Connection {
         let queue = of_queue.id().map(|id| id.0);
         let unconnected = matches!(link.state, State::Handshake { .. });
         let peer = link.peer().address;
-        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized()) {
-            shared.refuse(peer, &link.peer().port, reason, of_queue.host(), of_queue.subsystem(), end.to_string());
+        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized(), of_queue.is_connected()) {
+            let detail = if matches!(end, End::PeerClosed) {
+                "the host closed the connection before it had proven who it is".to_owned()
+            } else {
+                end.to_string()
+            };
+            shared.refuse(peer, &link.peer().port, reason, of_queue.host(), of_queue.subsystem(), detail);
             return;
         }
         if let Some(trouble) = trouble_of(end) {
@@ -454,10 +459,11 @@ fn trouble_of(end: &End) -> Option<Trouble> {
     })
 }
 
-/// Which refusal the end of a connection is that never became a queue; `None` when nothing was
-/// refused.
-fn refusal_of(end: &End, initialized: bool) -> Option<RefusalReason> {
+/// Which refusal the end of a connection is that never became a queue, or only one whose host was to
+/// prove who it is; `None` when nothing was refused.
+fn refusal_of(end: &End, initialized: bool, proves: bool) -> Option<RefusalReason> {
     Some(match end {
+        End::PeerClosed if proves => RefusalReason::NotAuthenticated,
         End::Fatal(error) if !initialized && error.status == FatalStatus::UnsupportedParameter => {
             RefusalReason::DigestRefused
         }

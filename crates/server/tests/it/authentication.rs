@@ -110,6 +110,8 @@ fn without_a_key_or_with_another_one_nobody_connects_by_that_name() {
     let error = Controller::connect(&options(address)).unwrap_err();
     assert_eq!(*error.kind(), ConnectErrorKind::AuthenticationRequired);
     assert!(error.to_do().contains("--dhchap-secret-file"), "{error:#}");
+    let gave_up = || target.refused().iter().any(|it| it.detail.contains("before it had proven who it is"));
+    until("it is noted that the host gave up", gave_up);
     let error = Controller::connect(&with_key(address, secret(2))).unwrap_err();
     assert!(matches!(error.kind(), ConnectErrorKind::Authentication(_)), "{error:#}");
     assert!(error.summary().contains("does not take this host for"), "{error:#}");

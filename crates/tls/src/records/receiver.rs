@@ -29,6 +29,8 @@ pub(super) struct Receiver {
     /// Records in a row without data.
     idle: u32,
     end: Option<End>,
+    /// The peer has closed the connection.
+    is_closed: bool,
     /// What the peer is to be told.
     alert: Option<Alert>,
 }
@@ -67,7 +69,17 @@ const MESSAGE_HEADER_BYTES: usize = 4;
 impl Receiver {
     /// `received` were read from the socket before.
     pub(super) fn new(half: Half, received: Vec<u8>) -> Self {
-        Self { half, buffer: received, next: 0, data: 0..0, message: Vec::new(), idle: 0, end: None, alert: None }
+        Self {
+            half,
+            buffer: received,
+            next: 0,
+            data: 0..0,
+            message: Vec::new(),
+            idle: 0,
+            end: None,
+            is_closed: false,
+            alert: None,
+        }
     }
 
     /// Whether there is something that the socket does not tell of.
@@ -78,6 +90,11 @@ impl Receiver {
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.buffer.capacity() + self.message.capacity()
+    }
+
+    /// Whether the peer has closed the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// An alert for the peer, once.
@@ -150,7 +167,10 @@ impl Receiver {
             // Deviation: hosts (Linux) close a connection without close_notify. Where a stream was
             // cut is not lost: commands have ends of their own, and none is believed to be
             // complete.
-            Ok((0, _)) => self.end = Some(End { fault: None, is_told: false }),
+            Ok((0, _)) => {
+                self.is_closed = true;
+                self.end = Some(End { fault: None, is_told: false });
+            }
             Ok((count, _)) => return Ok(count < room),
             Err(Errno::INTR) => return Ok(false),
             Err(Errno::AGAIN) => {}

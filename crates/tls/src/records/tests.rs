@@ -194,6 +194,22 @@ fn an_idle_connection_has_no_memory_for_bytes() {
 }
 
 #[test]
+fn a_peer_that_has_closed_is_told_nothing() {
+    let mut world = World::new();
+    world.records.end(&world.socket);
+    assert_eq!(world.next(), (content::ALERT, vec![1, Alert::CLOSE_NOTIFY.0]));
+    let mut world = World::new();
+    world.peer.shutdown(Shutdown::Write).unwrap();
+    world.wait();
+    assert_eq!(world.receive(1).unwrap(), []);
+    world.records.end(&world.socket);
+    world.socket.shutdown(Shutdown::Write).unwrap();
+    let mut told = Vec::new();
+    world.peer.read_to_end(&mut told).unwrap();
+    assert_eq!(told, []);
+}
+
+#[test]
 fn padding_is_stripped() {
     let mut world = World::new();
     let mut record = Vec::new();

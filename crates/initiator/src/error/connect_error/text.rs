@@ -61,7 +61,7 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
             format!("cannot connect to {to}: the target wants authentication with a secure channel behind it")
         }
         K::NotProven => format!("cannot connect to {to}: the target does not prove that it is the one that is meant"),
-        K::Key(_) => format!("cannot connect to {to}: this host's secret cannot be used"),
+        K::Key(_) => format!("cannot connect to {to}: this host's secret or key cannot be used"),
         K::Authentication(Refusal::ByController { .. } | Refusal::Unexplained) => {
             format!("cannot connect to {to}: the target does not take this host for {}", tried.host_nqn)
         }
@@ -235,7 +235,7 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         }
         K::Tls { .. } => format!(
             "see whether the port has TLS, and whether the target has this key of host {} (`ebof check-tls-key` tells its \
-             identity); an ebof target notes why it refuses (`ebof target refused`)",
+             identity); an ebof target notes why it refuses (`ebof target events`)",
             tried.host_nqn
         ),
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
