@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
-# tls: TLS 1.3 with pre-shared keys and the Linux kernel at the other end: its host and ebof's target,
-# then its target and ebof's host. One boot for both.
+# tls: TLS 1.3 with pre-shared keys and the Linux kernel at the other end: its host and ebof's
+# target, then its target and ebof's host. One boot for both.
 #
 # In the guest tlshd does the kernel's handshakes, with keys that nvme-cli puts into the keyring
 # .nvme. nvme-cli 2.13 derives them in a way of its own, later releases as the specification says:
@@ -96,7 +96,8 @@ on_has_refused_none() {
   check_equal "the target has refused no connection" '' "$(<"$work/refused")"
   : >"$work/refused.before"
 }
-# A request of the guest: that it has refused one since the request before, and its reason and words.
+# A request of the guest: that it has refused one since the request before, and its reason and
+# words.
 on_has_refused() {
   check "... the target says: $1${2:+, ${*:2}}" until_true 20 is_refused "$1" "${*:2}"
   grep -vxFf "$work/refused.before" "$work/refused" | note
@@ -278,8 +279,8 @@ step_discovery() {
   }
 }
 
-# refuses TEXT "REASON WORDS..." PORT NQN HOST [FLAG...]: nvme connect fails, and why the target says
-# it does.
+# refuses TEXT "REASON WORDS..." PORT NQN HOST [FLAG...]: nvme connect fails, and why the target
+# says it does.
 refuses() {
   # shellcheck disable=SC2046 # words
   check_fails "$1" 'could not add new controller' \

@@ -459,8 +459,8 @@ fn trouble_of(end: &End) -> Option<Trouble> {
     })
 }
 
-/// Which refusal the end of a connection is that never became a queue, or only one whose host was to
-/// prove who it is; `None` when nothing was refused.
+/// Which refusal the end of a connection is that never became a queue, or only one whose host was
+/// to prove who it is; `None` when nothing was refused.
 fn refusal_of(end: &End, initialized: bool, proves: bool) -> Option<RefusalReason> {
     Some(match end {
         End::PeerClosed if proves => RefusalReason::NotAuthenticated,
