@@ -70,6 +70,9 @@ impl Entries for Model {
         }
         for subsystem in self.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
             let ports = subsystem.ports.iter().filter_map(|&id| self.port(id));
+            // Nobody is admitted there without TLS.
+            let has_tls = |port: &&Port| !subsystem.tls_only || port.tls != TlsUse::Off;
+            let ports = ports.filter(has_tls);
             for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(self, port, view))) {
                 let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
                 if fill(&mut entry, (&subsystem.nqn, subsystem.tls_only), port, view) {

@@ -281,12 +281,14 @@ fn receive<B: IoBuffer>(
     mut ask: bool,
 ) -> Result<(), Loss> {
     link.reclaim(slots)?;
-    let mut receives = 0;
-    // What a link holds itself, no descriptor tells of.
-    while receives < RECEIVES_MAX || link.has_received() {
-        receives += 1;
+    for _ in 0..RECEIVES_MAX {
         let received = link.receive(slots, lent)?;
+        // What a link holds itself, no descriptor tells of.
+        let has_more = link.has_received();
         if received == Received::Nothing {
+            if has_more {
+                continue;
+            }
             if std::mem::take(&mut ask) && link.prepare_to_sleep()? {
                 continue;
             }
@@ -303,7 +305,7 @@ fn receive<B: IoBuffer>(
             };
             slots.finish(index, result);
         })?;
-        if received == Received::All {
+        if received == Received::All && !has_more {
             break;
         }
     }

@@ -510,6 +510,8 @@ fn port_effect(difference: &Difference) -> Effect {
         // A controller belongs to a PORTID. One that serves discovery only has no subsystem any
         // more.
         "id" | "discovery_only" => Effect::Disruptive,
+        // Connections without TLS end.
+        "tls" if difference.to.as_deref() == Some("\"required\"") => Effect::Disruptive,
         _ => Effect::NewConnections,
     }
 }

@@ -51,7 +51,8 @@ pub struct Readiness {
 /// What changes the bytes of a socket on their way, as TLS does.
 pub trait Layer: Send {
     /// Fills `parts` in their order with what the peer has sent. Fills less than all only where the
-    /// socket has no more. 0 bytes are the end of the stream.
+    /// socket has no more, or [`Layer::has_received`] says that there is. 0 bytes are the end of the
+    /// stream.
     ///
     /// # Errors
     /// Nothing is there, or the connection is broken, or what the peer sent is not to be accepted.
@@ -112,6 +113,13 @@ impl Stream {
             Kind::Socket(socket) | Kind::Layered(socket, _) => Some(socket),
             Kind::Simulated(_) => None,
         }
+    }
+
+    /// Whether something changes the bytes on their way.
+    #[inline]
+    #[must_use]
+    pub fn has_layer(&self) -> bool {
+        matches!(self.0, Kind::Layered(..))
     }
 
     /// Whether there is something to receive that the descriptor does not tell of: it was taken

@@ -24,7 +24,7 @@ use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
 use crate::executing::Executing;
-use crate::model::{Port, Subsystem};
+use crate::model::{Port, Subsystem, TlsUse};
 use crate::queue::{Live, Queue, Role, gate};
 use crate::secrets::HostSecrets;
 use crate::step::Step;
@@ -180,8 +180,12 @@ impl<'r> Admission<'r> {
         match (&self.arrival.channel, kind) {
             (Channel::Tls(names), _) => {
                 let is_theirs = !request.nameless && names.host == request.host && names.subsystem == request.subsystem;
-                if is_theirs { Ok(()) } else { Err(RefusalReason::TlsIdentity) }
+                // It may have been taken away since the handshake.
+                let has_key = self.registry.model.tls_psks.contains_key(&names.host);
+                if is_theirs && has_key { Ok(()) } else { Err(RefusalReason::TlsIdentity) }
             }
+            // Of the port as it is now: the connection may be older.
+            (Channel::Plain, _) if port.tls == TlsUse::Required => Err(RefusalReason::TlsRequired),
             (Channel::Plain, Kind::Io(subsystem)) if subsystem.tls_only && !port.is_memory_based() => {
                 Err(RefusalReason::TlsRequired)
             }
@@ -264,7 +268,7 @@ impl<'r> Admission<'r> {
         self.registry.controllers.check_entries(subsystem.drive_nqn(), drive, entries)?;
         self.registry.controllers.check_share(&request.host, 0, &self.registry.limits)?;
         let kind = Kind::Io(Arc::clone(&view));
-        self.check_channel(&kind, &association.port)?;
+        self.check_channel(&kind, self.registry.model.port(arrival.port).unwrap_or(&association.port))?;
         if association.is_secured != matches!(arrival.channel, Channel::Tls(_)) {
             return Err(RefusalReason::OtherHost);
         }

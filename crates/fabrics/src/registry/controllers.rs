@@ -18,7 +18,7 @@ use crate::connect::RefusalReason;
 use crate::controller::Kind;
 use crate::executing::Executing;
 use crate::handle::Handle;
-use crate::model::{Limits, Model, Subsystem};
+use crate::model::{Limits, Model, Subsystem, TlsUse};
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Outcome;
 use crate::reservation;
@@ -445,6 +445,11 @@ pub(super) fn same_host(one: &Association, other: &Association) -> bool {
 /// Why an association cannot continue with the new model.
 pub(super) fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
     let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
+    let has_key = association.named_host().is_some_and(|host| model.tls_psks.contains_key(host));
+    let lacks_key = if association.is_secured { !has_key } else { port.tls == TlsUse::Required };
+    if lacks_key {
+        return Some(CloseReason::ProofDemanded);
+    }
     if association.discovery {
         return None;
     }
@@ -461,7 +466,6 @@ pub(super) fn no_longer_served(model: &Model, association: &Association) -> Opti
 fn lacks_proof(model: &Model, subsystem: &Subsystem, association: &Association) -> bool {
     let has_secret = association.named_host().is_some_and(|host| model.secrets.contains_key(host));
     let is_demanded = !association.is_memory_based() && (has_secret || subsystem.authenticated_only);
-    let has_key = association.named_host().is_some_and(|host| model.tls_psks.contains_key(host));
-    let lacks_key = if association.is_secured { !has_key } else { subsystem.tls_only };
-    is_demanded && !(association.proves && has_secret) || lacks_key && !association.is_memory_based()
+    let lacks_tls = subsystem.tls_only && !association.is_secured && !association.is_memory_based();
+    is_demanded && !(association.proves && has_secret) || lacks_tls
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebof_authentication::response::Names;
 use ebof_fabrics::{Channel, CloseReason, RefusalReason, TlsUse};
 use ebof_nvme::connect::{Connect, Property};
-use ebof_nvme::log::{DiscoveryEntries, SecType, Treq};
+use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, SecType, Treq};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::{ControllerId, Nqn, QueueId, Status};
 
@@ -115,8 +115,42 @@ fn hosts_lose_controllers_that_lack_tls_from_now_on_or_their_psk() {
     });
     assert_eq!(closed(&world, plain), Some(CloseReason::ProofDemanded));
     assert_eq!(closed(&world, secured), None);
+    world.channel = channel(ALICE, DISCOVERY);
+    let (discovery, _) = world.controller(DISCOVERY, ALICE);
     world.replace_model(|model| model.tls_psks.clear());
     assert_eq!(closed(&world, secured), Some(CloseReason::ProofDemanded));
+    assert_eq!(closed(&world, discovery), Some(CloseReason::ProofDemanded));
+    // A handshake of before counts no more.
+    assert_eq!(refused(&mut world, channel(ALICE, DRIVE), DRIVE, ALICE), Some(RefusalReason::TlsIdentity));
+}
+
+/// A connection that came before the port wanted TLS is none that has it.
+#[test]
+fn a_port_that_wants_tls_from_now_on_has_no_connections_without() {
+    let mut world = world(false);
+    let (secured, _) = secured(&mut world);
+    world.channel = Channel::Plain;
+    let (plain, _) = world.controller(DRIVE, BOB);
+    let (discovery, _) = world.controller(DISCOVERY, BOB);
+    world.replace_model(|model| model.ports.iter_mut().for_each(|port| port.tls = TlsUse::Required));
+    for (at, reason) in
+        [(plain, Some(CloseReason::ProofDemanded)), (discovery, Some(CloseReason::ProofDemanded)), (secured, None)]
+    {
+        assert_eq!(world.closes.iter().find(|(closed, _)| *closed == at).map(|(_, reason)| *reason), reason);
+    }
+    assert_eq!(refused(&mut world, Channel::Plain, DRIVE, BOB), Some(RefusalReason::TlsRequired));
+    assert_eq!(refused(&mut world, Channel::Plain, DISCOVERY, BOB), Some(RefusalReason::TlsRequired));
+}
+
+/// What the log of a port like this says of the drive.
+fn entry_of(tls: TlsUse, tls_only: bool) -> Option<DiscoveryEntry> {
+    let mut world = world(tls_only);
+    world.replace_model(|model| model.ports.iter_mut().for_each(|port| port.tls = tls));
+    world.channel = if tls == TlsUse::Off { Channel::Plain } else { channel(ALICE, DISCOVERY) };
+    let (at, _) = world.controller(DISCOVERY, ALICE);
+    let page = log(&mut world, at);
+    let (_, mut entries) = DiscoveryEntries::new(&page).unwrap();
+    entries.find(|entry| entry.subsystem_nqn() == DRIVE).cloned()
 }
 
 #[test]
@@ -127,12 +161,8 @@ fn discovery_tells_where_tls_is_spoken_and_where_it_must_be() {
         (TlsUse::Allowed, true, SecType::TLS_1_3, Treq::SECURE_CHANNEL_REQUIRED.0),
         (TlsUse::Required, false, SecType::TLS_1_3, Treq::SECURE_CHANNEL_REQUIRED.0),
     ] {
-        let mut world = world(tls_only);
-        world.replace_model(|model| model.ports.iter_mut().for_each(|port| port.tls = tls));
-        let (at, _) = world.controller(DISCOVERY, BOB);
-        let page = log(&mut world, at);
-        let (_, mut entries) = DiscoveryEntries::new(&page).unwrap();
-        let entry = entries.find(|entry| entry.subsystem_nqn() == DRIVE).unwrap();
+        let entry = entry_of(tls, tls_only).unwrap();
         assert_eq!((entry.security(), entry.treq & 3), (Some(security), treq), "{tls:?} {tls_only}");
     }
+    assert!(entry_of(TlsUse::Off, true).is_none(), "nobody is admitted there");
 }

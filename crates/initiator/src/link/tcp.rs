@@ -20,6 +20,7 @@ use ebof_nvme::Sqe;
 use ebof_sockets::Stream;
 use ebof_tcp::host::{CommandData, Connection, Event, R2t};
 use ebof_tcp::{FatalError, FatalStatus, Parameters};
+use ebof_tls::RecordError;
 use rustix::io::Errno;
 
 pub(crate) use connect::connect;
@@ -296,7 +297,9 @@ impl Transport for Tcp {
     }
 
     fn watch(&self) -> Watch<'_> {
-        Watch { descriptor: self.stream.descriptor(), blocked: self.blocked }
+        // Where there is something to receive that the descriptor does not tell of, nobody waits for
+        // it: nearly always, the socket can be written to.
+        Watch { descriptor: self.stream.descriptor(), blocked: self.blocked || self.stream.has_received() }
     }
 
     fn has_unsent(&self) -> bool {
@@ -416,7 +419,7 @@ impl Transport for Tcp {
             Ok(read) => read,
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted => return Ok(Received::Nothing),
-                _ => return Err(Loss::Network(errno(&error))),
+                _ => return Err(loss(&error)),
             },
         };
         let direct = if wanted == 0 { 0 } else { self.take_direct(slots, lent, wanted.min(read)) };
@@ -510,6 +513,14 @@ impl Transport for Tcp {
 /// sent.
 fn changed_length() -> Loss {
     Loss::Protocol("a buffer of this host changed its length while it was in use".into())
+}
+
+/// Why a connection is lost that cannot be received from.
+fn loss(error: &io::Error) -> Loss {
+    match error.get_ref().and_then(|source| source.downcast_ref::<RecordError>()) {
+        Some(wrong) => Loss::Protocol(wrong.to_string().into()),
+        None => Loss::Network(errno(error)),
+    }
 }
 
 /// The errno of an error. Errors of simulated streams have only a kind.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ControllerStatus, Status};
-use crate::config::{Config, Subsystem};
+use crate::config::{Config, PortTls, Subsystem};
 use crate::diagnostic::Diagnostics;
 use crate::enclosure::{MistakeKind, Refused};
 use crate::plan::{Change, Difference, Effect, Plan, SeenAs, disables};
@@ -356,6 +356,7 @@ impl Disruption<'_> {
                     "id" => true,
                     "enabled" => disables(difference),
                     "discovery_only" => to.discovery_only && !controller.discovery,
+                    "tls" => to.tls == PortTls::Required && !controller.proof.wants_tls(),
                     _ => false,
                 });
                 (ends && before.name == controller.port)

@@ -238,6 +238,8 @@ fn the_effect_of_a_ports_change_depends_on_the_key() {
     assert_eq!(with("max_io_queues = 4"), Some(Effect::NewConnections));
     assert_eq!(with("advertise = \"10.0.0.9\""), Some(Effect::Live));
     assert_eq!(with("id = 7"), Some(Effect::Disruptive));
+    assert_eq!(with("tls = \"allowed\""), Some(Effect::NewConnections));
+    assert_eq!(with("tls = \"required\""), Some(Effect::Disruptive));
 }
 
 #[test]

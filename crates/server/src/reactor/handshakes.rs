@@ -26,6 +26,7 @@ use rustix::process::setpriority_process;
 
 use super::admission;
 use super::source::timespec;
+use crate::observe::log_limit::Kind;
 use crate::ports::peer::Peer;
 use crate::shared::Shared;
 use crate::shared::mailbox::Incoming;
@@ -46,6 +47,7 @@ pub(crate) struct Arrived {
     pub(crate) waiting: Option<Waiting>,
     /// Where it goes then.
     pub(crate) reactor: usize,
+    pub(crate) counted: Counted,
 }
 
 /// Sends connections to the thread, which there is from the first one on.
@@ -122,7 +124,7 @@ struct Handshake {
     reactor: usize,
     /// Milliseconds of the target's clock.
     deadline_ms: u64,
-    _counted: Counted,
+    counted: Counted,
 }
 
 enum Stage {
@@ -132,10 +134,10 @@ enum Stage {
 }
 
 /// It counts as one of the target's connections.
-struct Counted(Arc<Shared>);
+pub(crate) struct Counted(Arc<Shared>);
 
 impl Counted {
-    fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         shared.connections.fetch_add(1, Relaxed);
         Self(Arc::clone(shared))
     }
@@ -214,7 +216,7 @@ impl UnderWay {
     }
 
     fn add(&mut self, arrived: Arrived) {
-        let Arrived { socket, peer, waiting, reactor } = arrived;
+        let Arrived { socket, peer, waiting, reactor, counted } = arrived;
         let most = self.shared.settings.connections_max.div_ceil(2).max(1) as usize;
         if self.all.len() >= most
             && let Some((_, oldest)) = self.all.pop_first()
@@ -228,30 +230,32 @@ impl UnderWay {
         // What is looked at stays in the socket: only more of it is news.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         if let Err(error) = epoll::add(&self.epoll, &socket, data, flags) {
-            return tracing::error!("a connection cannot be watched: {error}");
+            if let Some(more) = self.shared.may_log(peer.about(), Kind::Unwatched) {
+                tracing::error!(peer = %peer.address, "the connection cannot be watched: {error}{more}");
+            }
+            return;
         }
         let deadline_ms = self.shared.clock.now_ms() + HANDSHAKE_MS.min(self.shared.settings.handshake_ms);
-        let _counted = Counted::new(&self.shared);
-        self.all.insert(key, Handshake { stage: Stage::Silent(socket), peer, waiting, reactor, deadline_ms, _counted });
+        self.all.insert(key, Handshake { stage: Stage::Silent(socket), peer, waiting, reactor, deadline_ms, counted });
         self.look(key);
     }
 
     /// Has a handshake go on.
     fn look(&mut self, key: u64) {
         let Some(handshake) = self.all.remove(&key) else { return };
-        let Handshake { stage, peer, waiting, reactor, deadline_ms, _counted } = handshake;
+        let Handshake { stage, peer, waiting, reactor, deadline_ms, counted } = handshake;
         let (stage, outcome) = advance(stage, &peer, &self.shared);
         match (outcome, stage) {
             (Outcome::Waits(flags), Some(stage)) => {
-                let socket = match &stage {
-                    Stage::Silent(socket) => Some(socket),
-                    Stage::Tls(handshake) => handshake.socket(),
-                };
-                if let Some(socket) = socket {
+                // Of one that is silent only more is news, and nothing else is asked for again: that would
+                // tell of what is there already.
+                if let Stage::Tls(handshake) = &stage
+                    && let Some(socket) = handshake.socket()
+                {
                     // It fails for nothing that is in the set.
                     let _ = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(key), flags);
                 }
-                self.all.insert(key, Handshake { stage, peer, waiting, reactor, deadline_ms, _counted });
+                self.all.insert(key, Handshake { stage, peer, waiting, reactor, deadline_ms, counted });
             }
             (Outcome::Done(stream, channel), _) => {
                 if let Some(descriptor) = stream.descriptor() {
@@ -260,6 +264,8 @@ impl UnderWay {
                 }
                 let peer = Peer { channel, ..peer };
                 admission::hand_over(&self.shared, reactor, Incoming::Tcp(stream), peer, waiting);
+                // It is counted there from now on.
+                drop(counted);
             }
             (Outcome::Refused(reason, identity, detail), _) => self.refuse(&peer, reason, identity.as_ref(), detail),
             (Outcome::Gone | Outcome::Waits(_), _) => {}
@@ -271,7 +277,7 @@ impl UnderWay {
         while let Some(first) = self.all.first_entry().filter(|first| first.get().deadline_ms <= now_ms) {
             let late = first.remove();
             let what = match late.stage {
-                Stage::Silent(_) => "nothing was sent",
+                Stage::Silent(_) => "nothing was sent, or too little to tell TLS from NVMe/TCP,",
                 Stage::Tls(_) => "the TLS handshake was not completed",
             };
             let detail = format!("{what} within {} s", HANDSHAKE_MS.min(self.shared.settings.handshake_ms) / 1000);

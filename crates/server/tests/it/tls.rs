@@ -185,6 +185,30 @@ fn handshakes_that_do_not_go_on_hold_up_nobody() {
     drop(silent);
 }
 
+/// The thread of handshakes sleeps while a peer that has sent a byte sends no more.
+#[test]
+fn a_byte_keeps_no_processor_busy() {
+    let rig = Rig::new(PortTls::Allowed, &[psk(1, Hash::Sha256)]);
+    let (_target, address) = rig.start();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.write_all(&[22]).unwrap();
+    let task = |task: std::path::PathBuf| {
+        let is_ours = fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "ebof-tls");
+        is_ours.then(|| fs::read_to_string(task.join("stat")).unwrap())
+    };
+    let busy = || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|entry| task(entry.unwrap().path()));
+        // utime and stime, hundredths of a second.
+        tasks
+            .map(|stat| stat.split(' ').skip(13).take(2).map(|field| field.parse::<u64>().unwrap()).sum::<u64>())
+            .sum::<u64>()
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    let before = busy();
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(busy() - before < 30, "the thread was busy for {} ms", (busy() - before) * 10);
+}
+
 /// Passes connections on, and keeps what they carry.
 struct Wire {
     address: SocketAddr,

@@ -59,6 +59,9 @@ const READ_BYTES: usize = 64 << 10;
 const DIRECT_BYTES_MIN: usize = 1 << 10;
 /// Records in a row that may have no data, whatever else they have.
 const IDLE_MAX: u32 = 32;
+/// Records that are opened in one call. Where a peer sends many with little in them, others are
+/// served before the next.
+const RECORDS_MAX: u32 = 256;
 /// Most bytes of a handshake message: tickets, which other libraries send, have some hundreds.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// RFC 8446, 4.6.1.
@@ -128,6 +131,7 @@ impl Receiver {
     /// Until `into` is full, or there is nothing more. An error is the socket's.
     fn fill(&mut self, socket: &TcpStream, into: &mut Scatter<'_, '_>, sender: &mut Sender) -> io::Result<()> {
         let mut is_drained = false;
+        let mut records = 0;
         while !into.is_full() {
             if !self.data.is_empty() {
                 let taken = into.copy(&self.buffer[self.data.clone()]);
@@ -135,6 +139,10 @@ impl Receiver {
             } else if self.end.is_some() {
                 break;
             } else if self.has_record() {
+                if records == RECORDS_MAX {
+                    break;
+                }
+                records += 1;
                 if let Err(fault) = self.open(into, sender) {
                     self.fail(fault);
                 }

@@ -193,6 +193,20 @@ fn an_idle_connection_has_no_memory_for_bytes() {
     assert_eq!(world.records.sender.kept_capacity(), 0);
 }
 
+/// So that a peer that sends as much as it can, with little in it, does not keep others waiting.
+#[test]
+fn one_call_opens_a_bounded_number_of_records() {
+    let mut world = World::new();
+    let records: Vec<u8> = (0..600).flat_map(|_| world.seal(content::APPLICATION_DATA, &[7])).collect();
+    world.write(&records);
+    let mut got = 0;
+    while got < 600 {
+        let before = got;
+        got += world.receive(4096).unwrap().len();
+        assert!(got - before <= 256 && (got == 600 || world.records.has_received()), "{before} {got}");
+    }
+}
+
 #[test]
 fn a_peer_that_has_closed_is_told_nothing() {
     let mut world = World::new();
