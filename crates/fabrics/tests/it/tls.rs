@@ -20,11 +20,11 @@ fn channel(host: &str, subsystem: &str) -> Channel {
     Channel::Tls(Box::new(Names { host: nqn(host), subsystem: nqn(subsystem) }))
 }
 
-/// A world in which Alice has a PSK; `tls_only` is the drive's.
+/// A world in which both have a PSK; `tls_only` is the drive's.
 fn world(tls_only: bool) -> World {
     let mut world = World::new();
     world.replace_model(|model| {
-        model.tls_psks.insert(nqn(ALICE), Arc::default());
+        model.tls_psks.extend([ALICE, BOB].map(|host| (nqn(host), Arc::default())));
         let mut subsystem = (*model.subsystems[0]).clone();
         subsystem.tls_only = tls_only;
         model.subsystems[0] = Arc::new(subsystem);

@@ -131,7 +131,7 @@ fn alert_for(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_host_is_told_in_the_clear_why_it_is_refused() {
-    assert_eq!(alert_for(&hello(Hash::Sha256)), [21, 3, 3, 0, 2, 2, 115]);
+    assert_eq!(alert_for(&hello(Hash::Sha256)), [21, 3, 3, 0, 2, 2, 51]);
     let mut malformed = hello(Hash::Sha256);
     malformed[43] = 200;
     assert_eq!(alert_for(&malformed), [21, 3, 3, 0, 2, 2, 50]);
