@@ -150,6 +150,8 @@ mod tests {
         old["path_loss_tmo"] = serde_json::Value::Null;
         old["dhchap_secret_file"] = serde_json::Value::Null;
         old["dhchap_ctrl_secret_file"] = serde_json::Value::Null;
+        old["tls"] = false.into();
+        old["tls_key_file"] = serde_json::Value::Null;
         assert_eq!(old, new);
         let least: Request = serde_json::from_str(r#"{"traddr":"a"}"#).unwrap();
         assert_eq!(least, Request { traddr: "a".to_owned(), ..Request::default() });

@@ -51,8 +51,8 @@ pub struct Readiness {
 /// What changes the bytes of a socket on their way, as TLS does.
 pub trait Layer: Send {
     /// Fills `parts` in their order with what the peer has sent. Fills less than all only where the
-    /// socket has no more, or [`Layer::has_received`] says that there is. 0 bytes are the end of the
-    /// stream.
+    /// socket has no more, or [`Layer::has_received`] says that there is. 0 bytes are the end of
+    /// the stream.
     ///
     /// # Errors
     /// Nothing is there, or the connection is broken, or what the peer sent is not to be accepted.

@@ -180,7 +180,7 @@ fn a_configuration_is_changed_while_a_host_does_io() {
         assert_eq!(controller.namespaces().unwrap(), [Nsid(1)]);
 
         let status = running.told(&["target", "status"]);
-        assert!(status.contains(&format!("subsystem {NQN}: for any host, at a")), "{status}");
+        assert!(status.contains(&format!("subsystem {NQN}: for any host (security: anyone), at a")), "{status}");
         drop(ended);
         host.join().unwrap();
     });

@@ -297,8 +297,8 @@ impl Transport for Tcp {
     }
 
     fn watch(&self) -> Watch<'_> {
-        // Where there is something to receive that the descriptor does not tell of, nobody waits for
-        // it: nearly always, the socket can be written to.
+        // Where there is something to receive that the descriptor does not tell of, nobody waits
+        // for it: nearly always, the socket can be written to.
         Watch { descriptor: self.stream.descriptor(), blocked: self.blocked || self.stream.has_received() }
     }
 

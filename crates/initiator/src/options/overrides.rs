@@ -147,7 +147,8 @@ impl Overrides {
         set.into_iter().find(|(_, set)| *set).map(|(option, _)| option)
     }
 
-    /// The same without the options of [`Overrides::tcp_option`].
+    /// The same without the options of [`Overrides::tcp_option`], but for `--tls`: a connection
+    /// that cannot have it fails, and is not made without.
     #[must_use]
     pub fn without_tcp_options(&self) -> Self {
         Self {
@@ -376,7 +377,7 @@ mod tests {
         };
         assert_eq!((all.rdma_option(), all.without_rdma_options().rdma_option()), (Some("--memory-windows"), None));
         let rest = all.without_tcp_options();
-        assert_eq!((all.tcp_option(), rest.tcp_option(), rest.tos), (Some("--host-iface"), None, Some(184)));
+        assert_eq!((all.tcp_option(), rest.tcp_option(), rest.tos), (Some("--host-iface"), Some("--tls"), Some(184)));
         let options = applied(&all);
         let expected = Options {
             host_traddr: Some("127.0.0.2".to_owned()),

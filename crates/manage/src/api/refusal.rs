@@ -110,7 +110,7 @@ impl RefusalReason {
             }
             Self::TlsRequired => "connect with --tls and the host's key (tls_psk), through a port that has `tls`",
             Self::TlsFailed => {
-                "compare the host's key with its tls_psk here (`ebof check-tls-key -n HOSTNQN -c SUBNQN` tells identities)"
+                "compare the host's key with its tls_psk here (`ebof check-tls-key --keyfile FILE -n HOSTNQN -c SUBNQN` tells identities)"
             }
             Self::TlsIdentity => {
                 "the host's key is of the host NQN and subsystem NQN that it connects with: compare them"

@@ -32,7 +32,7 @@ pub enum KeyError {
     #[error("the target has no credentials: they come from `LoadCredential=` of its unit ({CREDENTIALS} is not set)")]
     NoCredentials,
     /// A file without a key.
-    #[error("there is no key in it: `ebof {maker}` makes one")]
+    #[error("there is no key in it: {maker} makes one")]
     Empty {
         /// What makes one.
         maker: &'static str,
@@ -98,7 +98,7 @@ fn read<K>(
 ) -> Result<Vec<K>, StartError> {
     let read = read_place(place).and_then(|text| parse_lines(&text, most, parse));
     let read = read.and_then(|keys| {
-        let maker = if key == "tls_psk" { "gen-tls-key" } else { "gen-dhchap-key" };
+        let maker = if key == "tls_psk" { "`ebof gen-tls-key`" } else { "`ebof gen-dhchap-key`" };
         if keys.is_empty() { Err(KeyError::Empty { maker }) } else { Ok(keys) }
     });
     read.map_err(|error| StartError::HostKey {

@@ -451,8 +451,8 @@ impl Lender for Tcp {
         let success = self.core.success_allowed(cqe);
         self.core.send_data_header(cid, 0, length, true, success, self.outbox.arena());
         if self.core.uses_data_digest() || self.stream.has_layer() {
-            // The digest is of the bytes as they are now, so those must be sent. A layer takes some of
-            // them now and some later, in the middle of a block, too.
+            // The digest is of the bytes as they are now, so those must be sent. A layer takes some
+            // of them now and some later, in the middle of a block, too.
             let trailer = self.core.trailer(self.outbox.copy_lent(device, offset, length as usize));
             self.outbox.arena().extend(trailer.iter().flatten());
         } else {

@@ -247,8 +247,8 @@ impl UnderWay {
         let (stage, outcome) = advance(stage, &peer, &self.shared);
         match (outcome, stage) {
             (Outcome::Waits(flags), Some(stage)) => {
-                // Of one that is silent only more is news, and nothing else is asked for again: that would
-                // tell of what is there already.
+                // Of one that is silent only more is news, and nothing else is asked for again:
+                // that would tell of what is there already.
                 if let Stage::Tls(handshake) = &stage
                     && let Some(socket) = handshake.socket()
                 {

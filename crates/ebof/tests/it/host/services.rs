@@ -167,7 +167,7 @@ fn ports_that_have_tls_only_are_told_by_the_discovery_log() {
     let run = of(0, "connect-all", &[]);
     let text = String::from_utf8(run.stdout).unwrap();
     assert_eq!(run.code, Some(1), "{text}");
-    assert!(text.contains(&told) && text.contains("connect to a port of the subsystem without TLS"), "{text}");
+    assert!(text.contains(&told) && text.contains("connect with --tls and --tls-key-file"), "{text}");
     assert_eq!(rig.run(&["list", "-o", "json"]).json()["Devices"], serde_json::json!([]));
 }
 
