@@ -8,6 +8,7 @@ pub(crate) mod buffer;
 pub(crate) mod exponentiation;
 pub(crate) mod handle;
 pub(crate) mod mailbox;
+pub(crate) mod priority;
 pub(crate) mod range_lock;
 pub(crate) mod reactor_context;
 pub(crate) mod share;

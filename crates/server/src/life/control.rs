@@ -23,7 +23,7 @@ use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::port::PortState;
 use crate::ports::sockets;
 use crate::reactor::admission;
-use crate::reactor::handshakes::{Arrived, Counted, Handshakes};
+use crate::reactor::handshakes::{Arrived, Counted, Handshakes, Origin};
 use crate::reactor::rdma_admission::{self, Accepting};
 use crate::reactor::timespec;
 use crate::shared::Shared;
@@ -435,8 +435,8 @@ impl Control {
             sockets::accepted(&socket, &port.config)?;
             let peer = Peer::new(Arc::clone(port), address);
             if !port.config.tls.is_off() {
-                let counted = Counted::new(shared);
-                return self.handshakes.begin(Arrived { socket, peer, waiting, reactor, counted });
+                let origin = Origin { peer, waiting, reactor, counted: Counted::new(shared) };
+                return self.handshakes.begin(Arrived { socket, origin });
             }
             admission::hand_over(shared, reactor, Incoming::Tcp(socket.into()), peer, waiting);
             Ok(())

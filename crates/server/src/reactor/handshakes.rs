@@ -20,29 +20,31 @@ use ebof_manage::api::RefusalReason;
 use ebof_manage::config::PortTls;
 use ebof_sockets::Stream;
 use ebof_tls::{FirstBytes, Progress, Secured, ServerHandshake, TlsPsk, first_bytes};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::net::RecvFlags;
-use rustix::process::setpriority_process;
 
 use super::admission;
 use super::source::timespec;
 use crate::observe::log_limit::Kind;
 use crate::ports::peer::Peer;
 use crate::shared::Shared;
-use crate::shared::mailbox::Incoming;
+use crate::shared::mailbox::{Incoming, Mailbox};
+use crate::shared::priority::go_after_reactors;
 use crate::shared::share::Waiting;
 
 /// How long a handshake may take, milliseconds; as Linux gives its own.
 const HANDSHAKE_MS: u64 = 10_000;
-
-/// How much less the thread counts than those that serve hosts (`setpriority`).
-const NICE: i32 = 10;
 
 const BELL: u64 = u64::MAX;
 
 /// A connection that has arrived at a port with TLS.
 pub(crate) struct Arrived {
     pub(crate) socket: TcpStream,
+    pub(crate) origin: Origin,
+}
+
+/// What comes with a connection, and stays with it until the handshake is over.
+pub(crate) struct Origin {
     pub(crate) peer: Peer,
     pub(crate) waiting: Option<Waiting>,
     /// Where it goes then.
@@ -59,7 +61,7 @@ pub(crate) struct Handshakes {
 struct Started {
     /// `None` to end it.
     arrivals: Option<mpsc::Sender<Arrived>>,
-    bell: Arc<OwnedFd>,
+    bell: Mailbox,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +82,7 @@ impl Handshakes {
         if let Some(Started { arrivals: Some(arrivals), bell, .. }) = &*started {
             // Fails when the thread has just ended, and then the connection ends as well.
             let _ = arrivals.send(arrived);
-            ring(bell);
+            bell.ring();
         }
         Ok(())
     }
@@ -88,9 +90,9 @@ impl Handshakes {
 
 impl Started {
     fn new(shared: &Arc<Shared>) -> io::Result<Self> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let bell = Mailbox::new()?;
         let (arrivals, receiver) = mpsc::channel();
-        let under_way = UnderWay::new(Arc::clone(shared), receiver, Arc::clone(&bell))?;
+        let under_way = UnderWay::new(Arc::clone(shared), receiver, bell.clone())?;
         let thread = std::thread::Builder::new().name("ebof-tls".to_owned()).spawn(move || under_way.run())?;
         Ok(Self { arrivals: Some(arrivals), bell, thread: Some(thread) })
     }
@@ -103,7 +105,7 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         self.arrivals = None;
-        ring(&self.bell);
+        self.bell.ring();
         if let Some(thread) = self.thread.take() {
             // It has said why, if it has panicked.
             let _ended = thread.join();
@@ -111,20 +113,12 @@ impl Drop for Started {
     }
 }
 
-fn ring(bell: &OwnedFd) {
-    // Fails when it has been rung very often: then it rings.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-}
-
 /// One of them.
 struct Handshake {
     stage: Stage,
-    peer: Peer,
-    waiting: Option<Waiting>,
-    reactor: usize,
+    origin: Origin,
     /// Milliseconds of the target's clock.
     deadline_ms: u64,
-    counted: Counted,
 }
 
 enum Stage {
@@ -151,8 +145,8 @@ impl Drop for Counted {
 
 /// What a look at a connection has brought.
 enum Outcome {
-    /// It goes on when it can be read, or written to.
-    Waits(epoll::EventFlags),
+    /// It goes on when there is such an event.
+    Waits(Stage, epoll::EventFlags),
     Done(Stream, Channel),
     Refused(RefusalReason, Option<Identity>, String),
     /// It has ended.
@@ -163,7 +157,7 @@ enum Outcome {
 struct UnderWay {
     shared: Arc<Shared>,
     arrivals: mpsc::Receiver<Arrived>,
-    bell: Arc<OwnedFd>,
+    bell: Mailbox,
     epoll: OwnedFd,
     /// By the order of their arrival.
     all: BTreeMap<u64, Handshake>,
@@ -171,15 +165,15 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn new(shared: Arc<Shared>, arrivals: mpsc::Receiver<Arrived>, bell: Arc<OwnedFd>) -> io::Result<Self> {
+    fn new(shared: Arc<Shared>, arrivals: mpsc::Receiver<Arrived>, bell: Mailbox) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let descriptor = bell.descriptor().ok_or(io::ErrorKind::Unsupported)?;
+        epoll::add(&epoll, descriptor, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self { shared, arrivals, bell, epoll, all: BTreeMap::new(), next: 0 })
     }
 
     fn run(mut self) {
-        // Without the right to do that it is as before.
-        let _ = setpriority_process(None, NICE);
+        go_after_reactors();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         loop {
             events.clear();
@@ -190,11 +184,7 @@ impl UnderWay {
             }
             for event in &events {
                 match event.data.u64() {
-                    BELL => {
-                        let mut rung = [0; 8];
-                        // Fails when another look has taken it.
-                        let _ = rustix::io::read(&self.bell, &mut rung);
-                    }
+                    BELL => self.bell.silence(),
                     key => self.look(key),
                 }
             }
@@ -216,13 +206,13 @@ impl UnderWay {
     }
 
     fn add(&mut self, arrived: Arrived) {
-        let Arrived { socket, peer, waiting, reactor, counted } = arrived;
+        let Arrived { socket, origin } = arrived;
         let most = self.shared.settings.connections_max.div_ceil(2).max(1) as usize;
         if self.all.len() >= most
             && let Some((_, oldest)) = self.all.pop_first()
         {
             let detail = format!("{most} TLS handshakes are under way, and this one is the oldest");
-            self.refuse(&oldest.peer, RefusalReason::HandshakeTimeout, None, detail);
+            self.refuse(&oldest.origin.peer, RefusalReason::HandshakeTimeout, None, detail);
         }
         let key = self.next;
         self.next += 1;
@@ -230,23 +220,23 @@ impl UnderWay {
         // What is looked at stays in the socket: only more of it is news.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         if let Err(error) = epoll::add(&self.epoll, &socket, data, flags) {
+            let peer = &origin.peer;
             if let Some(more) = self.shared.may_log(peer.about(), Kind::Unwatched) {
                 tracing::error!(peer = %peer.address, "the connection cannot be watched: {error}{more}");
             }
             return;
         }
         let deadline_ms = self.shared.clock.now_ms() + HANDSHAKE_MS.min(self.shared.settings.handshake_ms);
-        self.all.insert(key, Handshake { stage: Stage::Silent(socket), peer, waiting, reactor, deadline_ms, counted });
+        self.all.insert(key, Handshake { stage: Stage::Silent(socket), origin, deadline_ms });
         self.look(key);
     }
 
     /// Has a handshake go on.
     fn look(&mut self, key: u64) {
         let Some(handshake) = self.all.remove(&key) else { return };
-        let Handshake { stage, peer, waiting, reactor, deadline_ms, counted } = handshake;
-        let (stage, outcome) = advance(stage, &peer, &self.shared);
-        match (outcome, stage) {
-            (Outcome::Waits(flags), Some(stage)) => {
+        let Handshake { stage, origin, deadline_ms } = handshake;
+        match advance(stage, &origin.peer, &self.shared) {
+            Outcome::Waits(stage, flags) => {
                 // Of one that is silent only more is news, and nothing else is asked for again:
                 // that would tell of what is there already.
                 if let Stage::Tls(handshake) = &stage
@@ -255,20 +245,23 @@ impl UnderWay {
                     // It fails for nothing that is in the set.
                     let _ = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(key), flags);
                 }
-                self.all.insert(key, Handshake { stage, peer, waiting, reactor, deadline_ms, counted });
+                self.all.insert(key, Handshake { stage, origin, deadline_ms });
             }
-            (Outcome::Done(stream, channel), _) => {
+            Outcome::Done(stream, channel) => {
                 if let Some(descriptor) = stream.descriptor() {
                     // The reactor has a set of its own.
                     let _ = epoll::delete(&self.epoll, descriptor);
                 }
+                let Origin { peer, waiting, reactor, counted } = origin;
                 let peer = Peer { channel, ..peer };
                 admission::hand_over(&self.shared, reactor, Incoming::Tcp(stream), peer, waiting);
                 // It is counted there from now on.
                 drop(counted);
             }
-            (Outcome::Refused(reason, identity, detail), _) => self.refuse(&peer, reason, identity.as_ref(), detail),
-            (Outcome::Gone | Outcome::Waits(_), _) => {}
+            Outcome::Refused(reason, identity, detail) => {
+                self.refuse(&origin.peer, reason, identity.as_ref(), detail);
+            }
+            Outcome::Gone => {}
         }
     }
 
@@ -281,7 +274,7 @@ impl UnderWay {
                 Stage::Tls(_) => "the TLS handshake was not completed",
             };
             let detail = format!("{what} within {} s", HANDSHAKE_MS.min(self.shared.settings.handshake_ms) / 1000);
-            self.refuse(&late.peer, RefusalReason::HandshakeTimeout, None, detail);
+            self.refuse(&late.origin.peer, RefusalReason::HandshakeTimeout, None, detail);
         }
     }
 
@@ -292,25 +285,25 @@ impl UnderWay {
     }
 }
 
-/// Goes on with a connection as far as it can. Its stage is given back if it waits.
-fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> (Option<Stage>, Outcome) {
+/// Goes on with a connection as far as it can.
+fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> Outcome {
     let mut handshake = match stage {
         Stage::Tls(handshake) => handshake,
         Stage::Silent(socket) => match peek(&socket) {
             Ok(FirstBytes::TooFew) => {
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                return (Some(Stage::Silent(socket)), Outcome::Waits(flags));
+                return Outcome::Waits(Stage::Silent(socket), flags);
             }
             Ok(FirstBytes::ClientHello) => Box::new(ServerHandshake::new(socket)),
             Ok(FirstBytes::IcReq) if peer.port.config.tls == PortTls::Required => {
                 let detail = "the host speaks NVMe/TCP without TLS, and the port wants TLS".to_owned();
-                return (None, Outcome::Refused(RefusalReason::TlsRequired, None, detail));
+                return Outcome::Refused(RefusalReason::TlsRequired, None, detail);
             }
             // The transport tells what is wrong with anything else.
             Ok(FirstBytes::IcReq | FirstBytes::Other) => {
-                return (None, Outcome::Done(socket.into(), Channel::Plain));
+                return Outcome::Done(socket.into(), Channel::Plain);
             }
-            Err(_) => return (None, Outcome::Gone),
+            Err(_) => return Outcome::Gone,
         },
     };
     let mut asked = None;
@@ -321,13 +314,13 @@ fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> (Option<Stage>, Outcom
         psks
     });
     match progress {
-        Ok(Progress::Readable) => (Some(Stage::Tls(handshake)), Outcome::Waits(epoll::EventFlags::IN)),
-        Ok(Progress::Writable) => (Some(Stage::Tls(handshake)), Outcome::Waits(epoll::EventFlags::OUT)),
+        Ok(Progress::Readable) => Outcome::Waits(Stage::Tls(handshake), epoll::EventFlags::IN),
+        Ok(Progress::Writable) => Outcome::Waits(Stage::Tls(handshake), epoll::EventFlags::OUT),
         Ok(Progress::Done(Secured { stream, identity, .. })) => match identity.parse::<Identity>() {
-            Ok(identity) => (None, Outcome::Done(stream, Channel::Tls(Box::new(identity.names)))),
-            Err(error) => (None, Outcome::Refused(RefusalReason::TlsFailed, None, error.to_string())),
+            Ok(identity) => Outcome::Done(stream, Channel::Tls(Box::new(identity.names))),
+            Err(error) => Outcome::Refused(RefusalReason::TlsFailed, None, error.to_string()),
         },
-        Err(error) => (None, Outcome::Refused(RefusalReason::TlsFailed, asked, error.to_string())),
+        Err(error) => Outcome::Refused(RefusalReason::TlsFailed, asked, error.to_string()),
     }
 }
 

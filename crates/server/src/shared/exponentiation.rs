@@ -12,15 +12,11 @@ use std::thread::JoinHandle;
 
 use ebof_authentication::{Computed, Entropy, SequenceNumbers, Work};
 use ebof_clock::{Clock, NoRandomness};
-use rustix::process::setpriority_process;
 
 use super::handle::reactor_of;
 use super::mailbox::{CommandRef, CommandReply, Mailbox, Message};
+use super::priority::go_after_reactors;
 use crate::observe::log_limit::LogSubject;
-
-/// How much less the thread counts than those that serve hosts (`setpriority`): hosts that come
-/// must not slow those down that are there.
-const NICE: i32 = 10;
 
 /// What authentication needs that all connections share.
 pub(crate) struct Exponentiation {
@@ -113,8 +109,7 @@ impl Turns {
 
     /// The thread: until the target is gone.
     fn run(&self) {
-        // Without the right to do that it is as before.
-        let _ = setpriority_process(None, NICE);
+        go_after_reactors();
         loop {
             let job = {
                 let mut waiting = self.waiting();
