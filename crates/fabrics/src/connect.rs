@@ -42,6 +42,12 @@ pub enum Channel {
     Tls(Box<Names>),
 }
 
+impl Channel {
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+}
+
 /// What a host that is attached directly would say in a Connect: its transport has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
@@ -121,11 +127,11 @@ pub enum RefusalReason {
     /// The subsystem wants a proof of who the host is, and has no secret of it.
     #[error("the subsystem only admits hosts that prove who they are, and has no secret of this one")]
     NoSecret,
-    /// The subsystem wants TLS, and the connection has none.
-    #[error("the subsystem only admits hosts over TLS, and this connection has none")]
+    /// The port or the subsystem wants TLS, and the connection has none.
+    #[error("only hosts over TLS are admitted here, and this connection has none")]
     TlsRequired,
-    /// The PSK of the connection is one of other names.
-    #[error("the host's TLS key is of another host NQN or subsystem than it says in Connect")]
+    /// The PSK of the connection is one of other names, or was taken away since.
+    #[error("the host's TLS key is of another host NQN or subsystem than it says in Connect, or was taken away")]
     TlsIdentity,
     /// Another host NQN uses the same host identifier.
     #[error("another host NQN is connected with the same host identifier")]

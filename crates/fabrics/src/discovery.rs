@@ -63,19 +63,18 @@ impl Entries for Model {
         let mut entries = Vec::new();
         if let Some(port) = self.port(view.port) {
             let mut own = DiscoveryEntry { subtype: SubsystemType::CURRENT_DISCOVERY.0, ..DiscoveryEntry::default() };
-            if fill(&mut own, (&self.discovery.nqn, false), port, view) {
+            if fill(&mut own, &self.discovery.nqn, false, port, view) {
                 own.eflags.set(EntryFlags::EPCSD.0);
                 entries.push(own);
             }
         }
         for subsystem in self.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
             let ports = subsystem.ports.iter().filter_map(|&id| self.port(id));
-            // Nobody is admitted there without TLS.
-            let has_tls = |port: &&Port| !subsystem.tls_only || port.tls != TlsUse::Off;
-            let ports = ports.filter(has_tls);
+            // Nobody is admitted to a subsystem that wants TLS where there is none.
+            let ports = ports.filter(|port| !subsystem.tls_only || port.tls != TlsUse::Off);
             for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(self, port, view))) {
                 let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
-                if fill(&mut entry, (&subsystem.nqn, subsystem.tls_only), port, view) {
+                if fill(&mut entry, &subsystem.nqn, subsystem.tls_only, port, view) {
                     entries.push(entry);
                 }
             }
@@ -106,7 +105,7 @@ fn is_same(one: &str, other: &str) -> bool {
 
 /// Describes `nqn`, which may want TLS, on `port`; `false` if there is no address to give to the
 /// host.
-fn fill(entry: &mut DiscoveryEntry, (nqn, tls_only): (&Nqn, bool), port: &Port, view: View<'_>) -> bool {
+fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, tls_only: bool, port: &Port, view: View<'_>) -> bool {
     let Some((family, address)) = address(port, view) else { return false };
     entry.trtype = port.trtype.0;
     entry.adrfam = family.0;

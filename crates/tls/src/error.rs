@@ -87,7 +87,7 @@ pub enum HandshakeError {
     /// The peer ended the handshake.
     #[error("the peer ended the TLS handshake with {alert}: {}", alert.advice())]
     Alert {
-        /// How.
+        /// What it has told in its last message.
         alert: Alert,
     },
     /// The peer closed the connection.

@@ -5,7 +5,7 @@
 //! | | |
 //! |---|---|
 //! | [`first_bytes`] | whether a connection begins with TLS or in the clear |
-//! | [`ServerHandshake`] | the target's end: reads the ClientHello, and its binder decides which key the peer means |
+//! | [`ServerHandshake`] | the target's end: a binder decides which key the peer means |
 //! | [`ClientHandshake`] | the host's end: one key |
 //! | `s2n` | the handshake itself, by s2n-tls; all unsafe code |
 //! | `records` | what follows: data, KeyUpdate, alerts |

@@ -146,7 +146,7 @@ impl<'r> Admission<'r> {
             Kind::Discovery(_) => (None, nqn.clone()),
         };
         let proves = authenticator.is_some();
-        let is_secured = matches!(arrival.channel, Channel::Tls(_));
+        let is_secured = arrival.channel.is_tls();
         let subsystem = nqn.clone();
         let identity =
             Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, is_secured };
@@ -269,7 +269,7 @@ impl<'r> Admission<'r> {
         self.registry.controllers.check_share(&request.host, 0, &self.registry.limits)?;
         let kind = Kind::Io(Arc::clone(&view));
         self.check_channel(&kind, self.registry.model.port(arrival.port).unwrap_or(&association.port))?;
-        if association.is_secured != matches!(arrival.channel, Channel::Tls(_)) {
+        if association.is_secured != arrival.channel.is_tls() {
             return Err(RefusalReason::OtherHost);
         }
         let authenticator = match self.authenticator(&kind, &association.port)? {

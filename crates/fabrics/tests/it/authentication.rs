@@ -111,10 +111,6 @@ fn identify() -> Sqe {
     with_data(Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::CONTROLLER.0)), 4096)
 }
 
-fn closed(world: &World, at: u64) -> Option<CloseReason> {
-    world.closes.iter().find(|(closed, _)| *closed == at).map(|(_, reason)| *reason)
-}
-
 #[test]
 fn a_host_that_proves_who_it_is_gets_its_queues() {
     for controller in [None, Some(secret(100))] {
@@ -159,7 +155,7 @@ fn a_wrong_secret_ends_the_controller_after_it_was_told() {
     let explanation = Explanation::AuthenticationFailed;
     let refused = authenticate(&mut world, at, &mut host(2, None));
     assert_eq!(refused, Err(Refusal::ByController { explanation }));
-    assert_eq!(closed(&world, at), Some(CloseReason::NotAuthenticated(explanation)));
+    assert_eq!(world.closed(at), Some(CloseReason::NotAuthenticated(explanation)));
     assert!(world.queues[&at].is_closing() && !world.queues[&at].is_open());
     let done = world.run(at, Property::get(offset::CAP, 8));
     assert!(done.status().is(Status::ABORTED_SQ_DELETION));
@@ -171,7 +167,7 @@ fn a_host_that_does_not_accept_the_controller_ends_it() {
     let (at, _) = connected(&mut world);
     let refused = authenticate(&mut world, at, &mut host(1, Some(secret(101))));
     assert_eq!(refused, Err(Refusal::WrongResponse));
-    assert_eq!(closed(&world, at), Some(CloseReason::HostGaveUp(Some(Explanation::AuthenticationFailed))));
+    assert_eq!(world.closed(at), Some(CloseReason::HostGaveUp(Some(Explanation::AuthenticationFailed))));
     assert!(!world.queues[&at].is_open());
 }
 
@@ -185,7 +181,7 @@ fn a_proof_is_repeated_on_a_live_queue() {
     assert!(world.run(io, with_data(read(), 512)).status().is_success());
     // One that fails is the end of the controller, as with Linux' target.
     authenticate(&mut world, at, &mut host(2, None)).unwrap_err();
-    assert_eq!(closed(&world, io), Some(CloseReason::NotAuthenticated(Explanation::AuthenticationFailed)));
+    assert_eq!(world.closed(io), Some(CloseReason::NotAuthenticated(Explanation::AuthenticationFailed)));
 }
 
 /// Somebody knows the host's name and the controller's number, and not the secret.
@@ -199,7 +195,7 @@ fn a_queue_that_proves_nothing_takes_no_ones_place() {
     assert!(world.run(own, with_data(read(), 512)).status().is_success());
     // Each of them fails for itself.
     authenticate(&mut world, strangers[0], &mut host(2, None)).unwrap_err();
-    assert_eq!(closed(&world, strangers[0]), Some(CloseReason::NotAuthenticated(Explanation::AuthenticationFailed)));
+    assert_eq!(world.closed(strangers[0]), Some(CloseReason::NotAuthenticated(Explanation::AuthenticationFailed)));
     assert!(!world.queues[&admin].is_closing() && !world.queues[&own].is_closing());
     strangers.iter().for_each(|&at| world.close(at));
     assert!(world.run(own, with_data(read(), 512)).status().is_success());
@@ -221,7 +217,7 @@ fn of_two_connections_that_prove_themselves_the_first_is_the_queue() {
     let [first, second] = [(); 2].map(|()| io_queue(&mut world, cntlid, 1));
     authenticate(&mut world, second, &mut host(1, None)).unwrap();
     authenticate(&mut world, first, &mut host(1, None)).unwrap();
-    assert_eq!(closed(&world, first), Some(CloseReason::NotAdmitted(RefusalReason::QueueInUse)));
+    assert_eq!(world.closed(first), Some(CloseReason::NotAdmitted(RefusalReason::QueueInUse)));
     assert!(world.run(second, with_data(read(), 512)).status().is_success());
 }
 
@@ -231,7 +227,7 @@ fn the_end_of_a_controller_ends_queues_that_prove_themselves() {
     let (admin, cntlid) = enabled(&mut world);
     let io = io_queue(&mut world, cntlid, 1);
     world.close(admin);
-    assert_eq!(closed(&world, io), Some(CloseReason::AdminQueueLost));
+    assert_eq!(world.closed(io), Some(CloseReason::AdminQueueLost));
     authenticate_is_aborted(&mut world, io);
     world.close(io);
     assert_eq!(world.registry.controllers().count(), 0);
@@ -246,11 +242,7 @@ fn authenticate_is_aborted(world: &mut World, at: u64) {
 #[test]
 fn a_subsystem_may_refuse_hosts_without_a_secret() {
     let mut world = world();
-    world.replace_model(|model| {
-        let mut subsystem = (*model.subsystems[0]).clone();
-        subsystem.authenticated_only = true;
-        model.subsystems[0] = Arc::new(subsystem);
-    });
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).authenticated_only = true);
     let at = world.open();
     let (cqe, refusal) = world.connect(at, admin_connect(), &connect_data(DRIVE, BOB, ControllerId::DYNAMIC));
     assert_eq!(refusal.unwrap().reason, RefusalReason::NoSecret);
@@ -264,16 +256,12 @@ fn hosts_that_have_to_prove_themselves_from_now_on_lose_their_controllers() {
     let (alice, _) = world.controller(DRIVE, ALICE);
     let (bob, _) = world.controller(DRIVE, BOB);
     give_secret(&mut world, 1);
-    assert_eq!(closed(&world, alice), Some(CloseReason::ProofDemanded));
-    assert_eq!(closed(&world, bob), None);
+    assert_eq!(world.closed(alice), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(bob), None);
     let (proven, _) = enabled(&mut world);
-    world.replace_model(|model| {
-        let mut subsystem = (*model.subsystems[0]).clone();
-        subsystem.authenticated_only = true;
-        model.subsystems[0] = Arc::new(subsystem);
-    });
-    assert_eq!(closed(&world, bob), Some(CloseReason::ProofDemanded));
-    assert_eq!(closed(&world, proven), None);
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).authenticated_only = true);
+    assert_eq!(world.closed(bob), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(proven), None);
 }
 
 /// A new secret counts from the next proof on, also on queues that are there.
@@ -333,7 +321,7 @@ fn a_host_identifier_is_looked_at_again_when_the_gate_opens() {
     assert_eq!(world.connect(at, admin_connect(), &data).1, None);
     let (bob, _) = world.controller(DRIVE, BOB);
     authenticate(&mut world, at, &mut host(1, None)).unwrap();
-    assert_eq!(closed(&world, at), Some(CloseReason::NotAdmitted(RefusalReason::HostIdInUse)));
+    assert_eq!(world.closed(at), Some(CloseReason::NotAdmitted(RefusalReason::HostIdInUse)));
     assert!(!world.queues[&at].is_open() && !world.queues[&bob].is_closing());
 }
 
@@ -349,7 +337,7 @@ fn limits_are_looked_at_again_when_gates_open() {
     }
     let open = waiting.iter().filter(|at| world.queues[at].is_open()).count();
     assert_eq!(open, 2);
-    assert_eq!(closed(&world, waiting[3]), Some(CloseReason::NotAdmitted(RefusalReason::HostShare)));
+    assert_eq!(world.closed(waiting[3]), Some(CloseReason::NotAdmitted(RefusalReason::HostShare)));
 }
 
 #[test]
@@ -398,5 +386,5 @@ fn a_proof_on_a_live_queue_has_its_time() {
     assert!(world.run_with(at, send(72), &message).status().is_success());
     world.now_ms += 120_000;
     authenticate(&mut world, at, &mut host(1, None)).unwrap();
-    assert_eq!(closed(&world, at), None);
+    assert_eq!(world.closed(at), None);
 }

@@ -462,6 +462,11 @@ impl World {
         (cqe, refusal)
     }
 
+    /// Why a connection was closed; `None` if it was not.
+    pub(crate) fn closed(&self, at: u64) -> Option<CloseReason> {
+        self.closes.iter().find(|(closed, _)| *closed == at).map(|(_, reason)| *reason)
+    }
+
     /// Has the registry decide a Connect; the Admin Queues that it wants to be checked are alive.
     pub(crate) fn ask_registry(&mut self, at: u64, executing: Executing, data: &[u8]) -> (Step, Option<Refusal>) {
         let mut executing = executing;

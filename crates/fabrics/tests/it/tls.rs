@@ -25,9 +25,7 @@ fn world(tls_only: bool) -> World {
     let mut world = World::new();
     world.replace_model(|model| {
         model.tls_psks.extend([ALICE, BOB].map(|host| (nqn(host), Arc::default())));
-        let mut subsystem = (*model.subsystems[0]).clone();
-        subsystem.tls_only = tls_only;
-        model.subsystems[0] = Arc::new(subsystem);
+        Arc::make_mut(&mut model.subsystems[0]).tls_only = tls_only;
     });
     world
 }
@@ -107,19 +105,14 @@ fn hosts_lose_controllers_that_lack_tls_from_now_on_or_their_psk() {
     let (secured, _) = secured(&mut world);
     world.channel = Channel::Plain;
     let (plain, _) = world.controller(DRIVE, BOB);
-    let closed = |world: &World, at| world.closes.iter().find(|(closed, _)| *closed == at).map(|(_, reason)| *reason);
-    world.replace_model(|model| {
-        let mut subsystem = (*model.subsystems[0]).clone();
-        subsystem.tls_only = true;
-        model.subsystems[0] = Arc::new(subsystem);
-    });
-    assert_eq!(closed(&world, plain), Some(CloseReason::ProofDemanded));
-    assert_eq!(closed(&world, secured), None);
+    world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).tls_only = true);
+    assert_eq!(world.closed(plain), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(secured), None);
     world.channel = channel(ALICE, DISCOVERY);
     let (discovery, _) = world.controller(DISCOVERY, ALICE);
     world.replace_model(|model| model.tls_psks.clear());
-    assert_eq!(closed(&world, secured), Some(CloseReason::ProofDemanded));
-    assert_eq!(closed(&world, discovery), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(secured), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(discovery), Some(CloseReason::ProofDemanded));
     // A handshake of before counts no more.
     assert_eq!(refused(&mut world, channel(ALICE, DRIVE), DRIVE, ALICE), Some(RefusalReason::TlsIdentity));
 }
@@ -136,7 +129,7 @@ fn a_port_that_wants_tls_from_now_on_has_no_connections_without() {
     for (at, reason) in
         [(plain, Some(CloseReason::ProofDemanded)), (discovery, Some(CloseReason::ProofDemanded)), (secured, None)]
     {
-        assert_eq!(world.closes.iter().find(|(closed, _)| *closed == at).map(|(_, reason)| *reason), reason);
+        assert_eq!(world.closed(at), reason);
     }
     assert_eq!(refused(&mut world, Channel::Plain, DRIVE, BOB), Some(RefusalReason::TlsRequired));
     assert_eq!(refused(&mut world, Channel::Plain, DISCOVERY, BOB), Some(RefusalReason::TlsRequired));

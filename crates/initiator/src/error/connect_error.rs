@@ -192,7 +192,7 @@ pub enum ConnectErrorKind {
     Authentication(Refusal),
     /// TLS could not be agreed on.
     Tls {
-        /// Why.
+        /// What ended the first handshake, in words.
         reason: String,
         /// How many names and derivations of the key were tried.
         tries: usize,

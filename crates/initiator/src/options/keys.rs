@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ebof_authentication::secret::TextError;
 use ebof_authentication::{ConfiguredPsk, Secret};
-use zeroize::Zeroizing;
 
 /// The longest file with a secret.
 const FILE_BYTES_MAX: usize = 4096;
@@ -26,21 +26,20 @@ impl KeySource {
     /// # Errors
     /// Why there is none, in words.
     pub(crate) fn load(&self) -> Result<Secret, String> {
-        let path = match self {
-            Self::Secret(secret) => return Ok(secret.clone()),
-            Self::File(path) => path,
-        };
-        let line = first_line(path)?;
-        Secret::parse(&line).map_err(|error| format!("{}: {error}", path.display()))
+        match self {
+            Self::Secret(secret) => Ok(secret.clone()),
+            Self::File(path) => first_key(path, Secret::parse),
+        }
     }
 }
 
-/// The first line of a file that is neither empty nor a comment.
-fn first_line(path: &Path) -> Result<Zeroizing<String>, String> {
+/// The key in the first line of a file that is neither empty nor a comment.
+fn first_key<K>(path: &Path, parse: fn(&str) -> Result<K, TextError>) -> Result<K, String> {
     let name = path.display();
     let text = ebof_state::read_private(path, FILE_BYTES_MAX).map_err(|error| format!("{name}: {error}"))?;
     let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    line.map(|line| Zeroizing::new(line.to_owned())).ok_or_else(|| format!("{name}: there is no key in it"))
+    let line = line.ok_or_else(|| format!("{name}: there is no key in it"))?;
+    parse(line).map_err(|error| format!("{name}: {error}"))
 }
 
 /// Where a PSK for TLS comes from.
@@ -85,10 +84,7 @@ impl Tls {
     pub(crate) fn load(&self) -> Result<ConfiguredPsk, String> {
         match &self.psk {
             PskSource::Psk(psk) => Ok(psk.clone()),
-            PskSource::File(path) => {
-                let line = first_line(path)?;
-                ConfiguredPsk::parse(&line).map_err(|error| format!("{}: {error}", path.display()))
-            }
+            PskSource::File(path) => first_key(path, ConfiguredPsk::parse),
         }
     }
 
