@@ -273,8 +273,9 @@ impl HostEnd {
         let Credentials { names, host, controller } = &self.credentials;
         let response = terms.of_host(names, host, &c1, session_key.as_ref()).bytes().to_vec();
         let seals = terms.secure_channel != SecureChannel::None;
-        // With secure channel concatenation, TLS proves both ends: 0 says that C2 is for its PSK.
-        let sequence = if seals { 0 } else { entropy.sequence.get() };
+        // 0 says that C2 is for the PSK of secure channel concatenation only. The PSK is no proof
+        // of the controller: somebody in the middle would have one with each end.
+        let sequence = if controller.is_some() { entropy.sequence.get() } else { 0 };
         let c2 = (seals || controller.is_some())
             .then(|| Challenge { value: KeyMaterial::new(entropy.challenge[..terms.hash.bytes()].to_vec()), sequence });
         let challenge = c2.as_ref().map(|c2| c2.value.bytes().to_vec());
@@ -295,7 +296,7 @@ impl HostEnd {
         let Success1 { t_id, response, .. } = success;
         let seals = terms.secure_channel != SecureChannel::None;
         let is_mutual = match (c2, controller) {
-            (Some(c2), Some(secret)) if !seals => {
+            (Some(c2), Some(secret)) => {
                 let Some(response) = response else {
                     return Next::refused(t_id, Explanation::AuthenticationFailed, Refusal::NoResponse);
                 };

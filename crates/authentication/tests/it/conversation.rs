@@ -228,15 +228,33 @@ fn secure_channel_concatenation_gives_both_the_same_psk() {
         for hash in [Hash::Sha256, Hash::Sha384] {
             let offer = Offer { hashes: vec![hash], ..Offer::everything(secure_channel) };
             let policy = Policy { secure_channel: demand, ..everything() };
-            let ended = run(&Setting { offer, policy, ..Setting::mutual() });
+            let ended = run(&Setting { offer, policy, ..Setting::new() });
             let proof = ended.host.unwrap();
             let Some(TransactionOutcome::Authenticated(of_controller)) = ended.controller else { panic!("{hash}") };
             assert_eq!(proof.psk.as_ref().map(|psk| psk.hash()), Some(hash));
             assert_eq!(proof.psk, of_controller.psk);
-            // TLS proves the controller.
             assert!(!proof.is_mutual && !of_controller.is_mutual);
         }
     }
+}
+
+/// A PSK is as good as the exchange that it comes from: who is in the middle of that has one with
+/// each end. A host that has the subsystem's secret therefore asks for a proof, too.
+#[test]
+fn with_secure_channel_concatenation_a_controller_proves_itself_where_it_is_asked_to() {
+    let policy = Policy { secure_channel: Demand::Allowed { over_tls: false }, ..everything() };
+    let offer = Offer::everything(SecureChannel::New);
+    let setting = Setting { offer, policy, ..Setting::mutual() };
+    let ended = run(&setting);
+    let Some(TransactionOutcome::Authenticated(of_controller)) = ended.controller else { panic!("it is refused") };
+    let proof = ended.host.unwrap();
+    assert!(proof.is_mutual && of_controller.is_mutual);
+    assert_eq!((proof.psk.is_some(), &proof.psk), (true, &of_controller.psk));
+
+    let (mut host, mut controller) = setting.ends();
+    controller.replace(vec![secret(1, 32, Some(Hash::Sha256))], Some(secret(77, 32, None)));
+    let ended = transact((&mut host, &mut controller), 1, [3, 60], |_, _| {});
+    assert_eq!(ended.host, Err(ebof_authentication::host::Refusal::WrongResponse));
 }
 
 #[test]
