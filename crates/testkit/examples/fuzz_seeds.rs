@@ -1,13 +1,17 @@
 //! Writes the hand-made part of the fuzz corpus: whole conversations, and the golden bytes of the
 //! other crates. Run from the repository's root: `cargo run -p ebof-testkit --example fuzz_seeds`.
 
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::{fs, io};
 
+use ebof_authentication::{Hash, KeyMaterial};
 use ebof_nvme::connect::{Connect, Property, disconnect};
 use ebof_nvme::io::{BlockRange, Dsm};
 use ebof_nvme::{Nsid, QueueId, Sqe};
 use ebof_testkit::{fuzz, hex};
+use ebof_tls::{ClientHandshake, TlsPsk};
 use zerocopy::IntoBytes;
 
 fn main() -> io::Result<()> {
@@ -23,6 +27,15 @@ fn main() -> io::Result<()> {
     }
     for (index, seed) in fuzz::rdma_target_seeds().iter().enumerate() {
         write(corpus, "rdma_target", &format!("commands-{index}"), seed)?;
+    }
+    let hello = client_hello()?;
+    write(corpus, "tls_client_hello", "of-our-host", &hello)?;
+    write(corpus, "tls_client_hello", "cut", &hello[..hello.len() - 1])?;
+    for part in [0, 3, 255_u8] {
+        // Every action with several lengths, then the same with something wrong in the middle.
+        let acts = |acts: std::ops::Range<u8>| acts.flat_map(|act| [act, act % 7]).collect::<Vec<u8>>();
+        let seed = [vec![part, 1], acts(0..3), acts(4..6), acts(8..11), acts(0..255)].concat();
+        write(corpus, "tls_records", &format!("acts-{part}"), &seed)?;
     }
     for (index, seed) in fuzz::vfio_messages_seeds().iter().enumerate() {
         write(corpus, "vfio_messages", &format!("client-{index}"), seed)?;
@@ -59,6 +72,21 @@ fn main() -> io::Result<()> {
         write(corpus, "fabrics_submit", &format!("every-template-{queue}"), &plain)?;
     }
     golden(corpus)
+}
+
+/// The first bytes of a host, as it sends them.
+fn client_hello() -> io::Result<Vec<u8>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let socket = TcpStream::connect(listener.local_addr()?)?;
+    socket.set_nonblocking(true)?;
+    let identity = "NVMe0R01 nqn.2014-08.org.example:host nqn.2014-08.org.example:sub".to_owned();
+    let psk = TlsPsk::new(identity, Hash::Sha256, KeyMaterial::new(vec![7; 32])).map_err(io::Error::other)?;
+    let mut handshake = ClientHandshake::new(socket, psk);
+    handshake.advance().map_err(io::Error::other)?;
+    let mut bytes = vec![0; 4096];
+    let count = listener.accept()?.0.read(&mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
 }
 
 fn commands() -> Vec<(&'static str, Sqe)> {

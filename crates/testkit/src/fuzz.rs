@@ -14,6 +14,7 @@ mod vfio;
 
 pub use authentication::authentication;
 pub use drive::drive_medium;
+pub use ebof_tls::fuzz::{client_hello as tls_client_hello, records as tls_records};
 pub use fabrics::{connected_queue, fabrics_submit};
 pub use nvme::{nvme_command, nvme_descriptors, nvme_discovery, nvme_identify, nvme_logs, nvme_names};
 pub use rdma::{rdma_controller, rdma_conversation, rdma_conversation_seeds, rdma_host, rdma_private_data};
@@ -43,6 +44,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("tcp_controller", tcp_controller),
     ("tcp_host", tcp_host),
     ("tcp_pdu", tcp_pdu),
+    ("tls_client_hello", tls_client_hello),
+    ("tls_records", tls_records),
     ("vfio_messages", vfio_messages),
     ("vfio_pointer", vfio_pointer),
     ("vfio_rings", vfio_rings),

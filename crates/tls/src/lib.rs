@@ -21,6 +21,8 @@ mod client;
 mod client_hello;
 mod error;
 mod first_bytes;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod handshake;
 mod psk;
 mod records;

@@ -110,5 +110,52 @@ impl Layer for Records {
     }
 }
 
+/// A peer's sending direction, for fuzzing.
+#[cfg(feature = "fuzz")]
+pub(crate) struct Sealing(Half);
+
+#[cfg(feature = "fuzz")]
+impl Sealing {
+    pub(crate) fn new(secret: KeyMaterial) -> Self {
+        Self(Half::new(Suite::Aes128GcmSha256, secret).expect("a secret of its length"))
+    }
+
+    /// Appends a record with so many bytes of padding.
+    pub(crate) fn seal(&mut self, wire: &mut Vec<u8>, kind: u8, content: &[u8], padding: usize) {
+        // The type is the last byte that is not zero (RFC 8446, 5.4).
+        let inner = [content, &[kind], &vec![0; padding]].concat();
+        let (last, rest) = inner.split_last().expect("the type");
+        self.0.seal(wire, *last, |out| out.extend_from_slice(rest)).expect("a record that is not too long");
+    }
+
+    /// Appends a KeyUpdate, and goes on with the next key.
+    pub(crate) fn update(&mut self, wire: &mut Vec<u8>, requested: u8) {
+        self.seal(wire, content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, requested], 0);
+        self.0.update().expect("the next key");
+    }
+}
+
+/// The receiving direction alone, for fuzzing.
+#[cfg(feature = "fuzz")]
+pub(crate) struct Receiving(Records);
+
+#[cfg(feature = "fuzz")]
+impl Receiving {
+    /// With all bytes that its peer will ever have sent.
+    pub(crate) fn new(secret: KeyMaterial, wire: Vec<u8>) -> Self {
+        let ours = KeyMaterial::new(vec![1; secret.bytes().len()]);
+        let records = Records::new(Suite::Aes128GcmSha256, ours, secret, wire, Limits::default());
+        Self(records.expect("secrets of their length"))
+    }
+
+    pub(crate) fn receive(&mut self, socket: &TcpStream, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.receive(socket, parts)
+    }
+
+    pub(crate) fn has_received(&self) -> bool {
+        self.0.has_received()
+    }
+}
+
 #[cfg(test)]
 mod tests;
