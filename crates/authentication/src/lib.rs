@@ -33,7 +33,7 @@ pub use hash::Hash;
 pub use host::HostEnd;
 pub use key::KeyMaterial;
 pub use message::Explanation;
-pub use psk::{ConfiguredPsk, Derivation, Identity, Psk};
+pub use psk::{ConfiguredPsk, Derivation, HostPsk, Identity, Psk};
 pub use secret::Secret;
 
 #[cfg(doctest)]

@@ -181,26 +181,51 @@ impl ConfiguredPsk {
         Psk { key, origin: KeyOrigin::Retained, hash }
     }
 
-    /// The PSKs that TLS may use with `identity`, of the host's configured ones: the identity does
-    /// not tell the derivation, nor without a digest which of them is meant. What the peer has
-    /// computed with its own does.
-    #[must_use]
-    pub fn candidates(identity: &Identity, configured: &[Self]) -> Vec<KeyMaterial> {
-        let mut candidates = Vec::new();
-        for one in configured {
-            for derivation in [Derivation::Specification, Derivation::Libnvme1] {
-                let psk = one.retained(&identity.names.host, derivation);
-                if psk.identity(&identity.names, identity.version()) == *identity {
-                    candidates.extend(psk.for_tls(&identity.names, identity.version(), derivation));
-                }
-            }
-        }
-        candidates
+    /// The PSKs that TLS may use with `identity`.
+    fn candidates(&self, identity: &Identity) -> impl Iterator<Item = KeyMaterial> {
+        [Derivation::Specification, Derivation::Libnvme1].into_iter().filter_map(|derivation| {
+            let psk = self.retained(&identity.names.host, derivation);
+            let is_meant = psk.identity(&identity.names, identity.version()) == *identity;
+            is_meant.then(|| psk.for_tls(&identity.names, identity.version(), derivation).ok()).flatten()
+        })
     }
 
     /// By the PSK's length: 32 bytes for SHA-256, 48 for SHA-384.
     fn cipher_hash(&self) -> Hash {
         if self.key.bytes().len() == Hash::Sha384.bytes() { Hash::Sha384 } else { Hash::Sha256 }
+    }
+}
+
+/// A PSK of a host, as its target has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPsk {
+    /// As it was configured.
+    Configured(ConfiguredPsk),
+    /// As TLS uses it with this identity: somebody else has derived it (libnvme, for the kernel's
+    /// keyring).
+    Derived {
+        /// The identity.
+        identity: Identity,
+        /// The PSK of TLS.
+        key: KeyMaterial,
+    },
+}
+
+impl HostPsk {
+    /// The PSKs that TLS may use with `identity`, of the host's: the identity does not tell the
+    /// derivation, nor without a digest which of them is meant. What the peer has computed with its
+    /// own does.
+    #[must_use]
+    pub fn candidates(identity: &Identity, psks: &[Self]) -> Vec<KeyMaterial> {
+        let mut candidates = Vec::new();
+        for psk in psks {
+            match psk {
+                Self::Configured(configured) => candidates.extend(configured.candidates(identity)),
+                Self::Derived { identity: of_key, key } if of_key == identity => candidates.push(key.clone()),
+                Self::Derived { .. } => {}
+            }
+        }
+        candidates
     }
 }
 
@@ -417,13 +442,13 @@ mod tests {
     /// Each PSK by both derivations, unless the identity tells which it is.
     #[test]
     fn an_identity_leaves_the_psks_that_may_be_meant() {
-        let configured: Vec<ConfiguredPsk> = [(1, None), (2, Some(Hash::Sha256)), (3, None)]
-            .map(|(byte, hash)| ConfiguredPsk::new(KeyMaterial::new(vec![byte; 32]), hash).unwrap())
-            .into();
+        let psks = [(1, None), (2, Some(Hash::Sha256)), (3, None)]
+            .map(|(byte, hash)| ConfiguredPsk::new(KeyMaterial::new(vec![byte; 32]), hash).unwrap());
+        let configured = psks.clone().map(HostPsk::Configured);
         let named = |at: usize, version, derivation| {
-            let psk = configured[at].retained(&names().host, derivation);
+            let psk = psks[at].retained(&names().host, derivation);
             let identity = psk.identity(&names(), version);
-            let candidates = ConfiguredPsk::candidates(&identity, &configured);
+            let candidates = HostPsk::candidates(&identity, &configured);
             assert!(candidates.contains(&psk.for_tls(&names(), version, derivation).unwrap()));
             candidates.len()
         };
@@ -434,10 +459,13 @@ mod tests {
             // The digest is of the retained PSK, which the derivations make differently.
             assert_eq!(named(1, IdentityVersion::V1, derivation), 1);
         }
-        let psk = configured[0].retained(&names().host, Derivation::Specification);
+        let psk = psks[0].retained(&names().host, Derivation::Specification);
         let mut identity = psk.identity(&names(), IdentityVersion::V0);
+        let key = KeyMaterial::new(vec![4; 32]);
+        let derived = HostPsk::Derived { identity: identity.clone(), key: key.clone() };
+        assert_eq!(HostPsk::candidates(&identity, core::slice::from_ref(&derived)), [key]);
         identity.origin = KeyOrigin::Generated;
-        assert_eq!(ConfiguredPsk::candidates(&identity, &configured), []);
+        assert_eq!(HostPsk::candidates(&identity, &[&configured[..], &[derived]].concat()), []);
     }
 
     proptest! {

@@ -13,6 +13,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn};
 use crate::error_log::ErrorLog;
 use crate::model::{Limits, Port, Subsystem};
 use crate::outcome::{MemoryRules, SglRules};
+use crate::secrets::PskSource;
 
 /// A host's association with a controller.
 #[derive(Debug)]
@@ -35,8 +36,8 @@ pub struct Association {
     pub discovery: bool,
     /// Whether the host has to prove who it is, on each of its queues.
     pub proves: bool,
-    /// Whether its queues come over TLS, by a PSK of the host.
-    pub is_secured: bool,
+    /// Where the PSK comes from with which its queues come over TLS; `None` without TLS.
+    pub psk: Option<PskSource>,
     /// The port at the time of the Connect.
     pub port: Port,
     /// The limits that were announced.
@@ -80,7 +81,7 @@ pub(crate) struct Identity {
     pub(crate) nameless: bool,
     pub(crate) discovery: bool,
     pub(crate) proves: bool,
-    pub(crate) is_secured: bool,
+    pub(crate) psk: Option<PskSource>,
 }
 
 fn halves(host_id: HostId) -> [u64; 2] {
@@ -94,8 +95,7 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, is_secured } =
-            identity;
+        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk } = identity;
         let association = Self {
             cntlid,
             subsystem,
@@ -106,7 +106,7 @@ impl Association {
             nameless,
             discovery,
             proves,
-            is_secured,
+            psk,
             port,
             limits,
             ready: AtomicBool::new(false),
@@ -124,6 +124,18 @@ impl Association {
         };
         association.grant_all_queues();
         association
+    }
+
+    /// Whether its host has proven who it is, once its queues are open.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.proves || self.is_secured()
+    }
+
+    /// Whether its queues come over TLS.
+    #[must_use]
+    pub fn is_secured(&self) -> bool {
+        self.psk.is_some()
     }
 
     /// Number of Queues: so many I/O queues may be created.

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use ebof_authentication::controller::{self, Credentials, Next, Policy, TransactionOutcome};
 use ebof_authentication::{Computed, Entropy};
+use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::opcode::{Direction, FABRICS, fabrics};
 use ebof_nvme::security::Security;
 use ebof_nvme::{Sqe, Status};
@@ -26,10 +27,25 @@ const _: () = assert!(ebof_authentication::message::BYTES_MAX <= DATA_BYTES_MAX 
 /// gate's).
 const TRANSACTION_MS: u64 = 120_000;
 
+/// What is demanded of a host before the gate of its queue opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstProof {
+    /// Nothing: TLS was the proof. Its host may authenticate later, to replace the PSK.
+    Given,
+    /// Authentication.
+    Due,
+    /// Authentication that generates a PSK. The gate of this queue does not open at all: the host
+    /// comes again with the PSK.
+    DueForSecureChannel,
+}
+
 /// A queue's end of authentication.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     end: controller::ControllerEnd,
+    first: FirstProof,
+    /// A PSK for TLS was generated: the host comes again with it.
+    has_generated: bool,
     /// What the host's last message came to, until the registry has heard of it.
     outcome: Option<TransactionOutcome>,
     /// When the transaction began that is under way, milliseconds.
@@ -38,8 +54,39 @@ pub(crate) struct Authenticator {
 
 impl Authenticator {
     /// For a host that has to prove that it has one of these secrets.
-    pub(crate) fn new(credentials: Credentials, policy: Policy) -> Self {
-        Self { end: controller::ControllerEnd::new(credentials, policy), outcome: None, began_ms: 0 }
+    pub(crate) fn new(credentials: Credentials, policy: Policy, first: FirstProof) -> Self {
+        Self {
+            end: controller::ControllerEnd::new(credentials, policy),
+            first,
+            has_generated: false,
+            outcome: None,
+            began_ms: 0,
+        }
+    }
+
+    /// A PSK for TLS was generated.
+    pub(crate) fn note_generated(&mut self) {
+        self.has_generated = true;
+    }
+
+    /// Whether a PSK for TLS was generated.
+    pub(crate) fn has_generated(&self) -> bool {
+        self.has_generated
+    }
+
+    /// Whether the gate of its queue is shut until the host has authenticated.
+    pub(crate) fn is_due(&self) -> bool {
+        self.first != FirstProof::Given
+    }
+
+    /// What Connect's response demands (AUTHREQ).
+    pub(crate) fn authreq(&self) -> u16 {
+        const ATR: u16 = ConnectResult::AUTHENTICATION_REQUIRED;
+        match self.first {
+            FirstProof::Given => 0,
+            FirstProof::Due => ATR,
+            FirstProof::DueForSecureChannel => ATR | ConnectResult::SECURE_CHANNEL_REQUIRED,
+        }
     }
 
     /// Other secrets count from the next transaction on.

@@ -1,10 +1,8 @@
 //! Connect: which hosts may have a queue, and how others are refused (NVMe over Fabrics, Connect
 //! Command).
 
-use alloc::boxed::Box;
 use alloc::string::String;
 
-use ebof_authentication::response::Names;
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
 use ebof_nvme::opcode::{Direction, fabrics};
 use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status, Uuid};
@@ -14,6 +12,7 @@ use crate::executing::Executing;
 use crate::handle::Handle;
 use crate::model::PortId;
 use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
+use crate::secrets::Channel;
 use crate::task::Task;
 
 /// How a connection came.
@@ -30,22 +29,6 @@ pub struct Arrival {
     pub peer: String,
     /// What the connection is worth as a proof of who the host is.
     pub channel: Channel,
-}
-
-/// What a connection proves of who is at its other end, before that says anything.
-#[derive(Clone, Debug, Default)]
-pub enum Channel {
-    /// Nothing: a name is a claim.
-    #[default]
-    Plain,
-    /// The host has a PSK for TLS that is of this host and subsystem.
-    Tls(Box<Names>),
-}
-
-impl Channel {
-    pub(crate) fn is_tls(&self) -> bool {
-        matches!(self, Self::Tls(_))
-    }
 }
 
 /// What a host that is attached directly would say in a Connect: its transport has none.
@@ -133,8 +116,8 @@ pub enum RefusalReason {
     /// The PSK of the connection is one of other names, or was taken away since.
     #[error("the host's TLS key is of another host NQN or subsystem than it says in Connect, or was taken away")]
     TlsIdentity,
-    /// Another host NQN uses the same host identifier.
-    #[error("another host NQN is connected with the same host identifier")]
+    /// Another host NQN uses the same host identifier, or has proven that it has it.
+    #[error("another host NQN is connected with the same host identifier, or has proven that it is its own")]
     HostIdInUse,
     /// CNTLID of an I/O queue names no controller of the subsystem.
     #[error("there is no such controller")]

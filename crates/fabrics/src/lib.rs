@@ -49,7 +49,7 @@ mod task;
 pub use ebof_drive::reservation::Right;
 
 pub use association::{Association, Counters, Counts};
-pub use connect::{Arrival, Attachment, Channel, Refusal, RefusalReason, SubmissionQueue, Tolerated};
+pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 pub use executing::Executing;
 pub use function::{Function, function_nqn};
 pub use handle::Handle;
@@ -61,7 +61,7 @@ pub use notice::{CloseReason, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
 pub use registry::{Announced, ControllerInfo, Drain, ObjectRecord, Objects, ProtectionChange, QueueInfo, Registry};
-pub use secrets::HostSecrets;
+pub use secrets::{Channel, HostSecrets, PskSource, SecureChannelId, TlsPeer};
 pub use step::Step;
 pub use task::{
     Authenticate, ByteRange, Copy, CopyChecks, CopyPlan, CopyRange, DriveTask, Extent, FusedHalf, IoTask,

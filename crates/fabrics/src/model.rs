@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use ebof_authentication::ConfiguredPsk;
+use ebof_authentication::HostPsk;
 use ebof_authentication::controller::Policy;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
@@ -18,6 +18,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
 use crate::function::Function;
 use crate::secrets::HostSecrets;
+use crate::secrets::PskSource;
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,9 +55,19 @@ pub struct Model {
     /// subsystem.
     pub secrets: BTreeMap<Nqn, Arc<HostSecrets>>,
     /// The PSKs for TLS of hosts that have some: connections over TLS of others end.
-    pub tls_psks: BTreeMap<Nqn, Arc<Vec<ConfiguredPsk>>>,
+    pub tls_psks: BTreeMap<Nqn, Arc<Vec<HostPsk>>>,
     /// Which hashes and groups are acceptable in such a proof.
     pub authentication: Policy,
+}
+
+impl Model {
+    /// Whether a host may have a PSK from there.
+    pub(crate) fn has_key(&self, host: &Nqn, source: PskSource) -> bool {
+        match source {
+            PskSource::Configured => self.tls_psks.contains_key(host),
+            PskSource::Generated(_) => self.secrets.contains_key(host),
+        }
+    }
 }
 
 /// Identity of the discovery subsystem.

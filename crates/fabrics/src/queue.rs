@@ -495,7 +495,7 @@ impl Queue {
             0
         };
         self.entries = entries + held;
-        let is_gated = live.authenticator.is_some();
+        let is_gated = live.is_due();
         self.outstanding.set_max(if is_gated { self.entries.min(GATED_COMMANDS_MAX) } else { self.entries });
         self.live = Some(live);
     }

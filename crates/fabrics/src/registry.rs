@@ -7,7 +7,9 @@ mod announced;
 mod controllers;
 mod drain;
 mod execute;
+mod generated;
 mod holders;
+mod host_ids;
 mod info;
 mod objects;
 mod proof;
@@ -17,6 +19,8 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use ebof_authentication::response::Names;
+use ebof_authentication::{Identity, KeyMaterial, Psk};
 use ebof_drive::FunctionId;
 use ebof_drive::error_log::Error;
 use ebof_nvme::event::AsyncEvent;
@@ -25,7 +29,7 @@ use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::property::Cap;
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status};
 
-use crate::association::Counts;
+use crate::association::{Association, Counts};
 use crate::authentication;
 use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal};
 use crate::controller::Kind;
@@ -40,6 +44,7 @@ use crate::model::{Limits, Model, PortId, Subsystem};
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Fault;
 use crate::queue::Queue;
+use crate::secrets::{PskSource, SecureChannelId};
 use crate::step::Step;
 use admission::Admission;
 pub use announced::Announced;
@@ -48,7 +53,9 @@ pub use controllers::{DRAINING_MAX, SILENT_MS};
 use drain::Drains;
 pub use drain::{CONNECT_HOLD_MS, Drain, SLOW_DRAIN_MS};
 use execute::SharedCommand;
+use generated::GeneratedPsks;
 use holders::{Holder, Holders};
+use host_ids::ProvenHostIds;
 pub use info::{ControllerInfo, QueueInfo};
 pub use objects::{ObjectRecord, Objects};
 use proof::Proving;
@@ -86,6 +93,9 @@ pub struct Registry {
     errors: BTreeMap<Nqn, Arc<ErrorLog>>,
     /// The counters of queues that have ended.
     retired: BTreeMap<Nqn, Counts>,
+    /// PSKs for TLS that authentication has generated.
+    generated_psks: GeneratedPsks,
+    proven_host_ids: ProvenHostIds,
 }
 
 impl Registry {
@@ -113,6 +123,8 @@ impl Registry {
             drains: Drains::default(),
             errors: BTreeMap::new(),
             retired: BTreeMap::new(),
+            generated_psks: GeneratedPsks::default(),
+            proven_host_ids: ProvenHostIds::default(),
         }
     }
 
@@ -140,7 +152,7 @@ impl Registry {
     ) -> (Step, Option<Refusal>) {
         let (step, refusal) = self.admit(queue, executing, data, arrival, now_ms);
         // Where no proof is demanded, the gate opens at once.
-        if queue.live().is_some_and(|live| live.authenticator.is_none()) {
+        if queue.live().is_some_and(|live| !live.is_due()) {
             self.open(queue, now_ms);
         }
         (step, refusal)
@@ -213,6 +225,9 @@ impl Registry {
         let entry = self.controllers.entries.get_mut(&key)?;
         entry.is_open = true;
         let association = &entry.association;
+        if association.is_proven() && !association.discovery {
+            self.proven_host_ids.note(association.host_id(), &association.host);
+        }
         let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
         let shown = subsystem.shown_to(&association.host, association.host_id());
         let holder = Holder::of(association);
@@ -261,6 +276,9 @@ impl Registry {
         self.objects.note(&model);
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
+        self.generated_psks.retain_hosts(|host| self.model.secrets.contains_key(host));
+        let Model { secrets, tls_psks, .. } = &*self.model;
+        self.proven_host_ids.retain_hosts(|host| secrets.contains_key(host) || tls_psks.contains_key(host));
         let subsystems = self.model.subsystems.iter();
         let next: BTreeMap<_, _> =
             subsystems.map(|subsystem| (subsystem.nqn.clone(), self.with_protection(subsystem))).collect();
@@ -302,6 +320,21 @@ impl Registry {
             entry.note_holder(&mut self.holders, &self.objects);
         }
         notices
+    }
+
+    /// The key that TLS has for an identity of a PSK which authentication generated, and the secure
+    /// channel that it is of.
+    #[must_use]
+    pub fn generated_psk(&self, identity: &Identity, now_ms: u64) -> Option<(KeyMaterial, SecureChannelId)> {
+        self.generated_psks.find(identity, &self.controllers.secure_channels(), now_ms)
+    }
+
+    /// Keeps a PSK that the authentication of an association has generated.
+    fn keep_psk(&mut self, association: &Association, psk: &Psk, now_ms: u64) {
+        let names = Names { host: association.host.clone(), subsystem: association.subsystem.clone() };
+        let replaced = association.psk.and_then(PskSource::channel);
+        let live = self.controllers.secure_channels();
+        self.generated_psks.add(names, psk, replaced, &live, now_ms);
     }
 
     /// What is attached to a direct port is another host from now on, or has let go of everything.

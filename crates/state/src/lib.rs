@@ -29,6 +29,7 @@ pub use files::{Existing, FileMode};
 pub use lock::{Lock, LockError};
 pub use path::standard_path;
 pub use place::{OwnedBy, Place};
+pub use private::keyring::{KeyringError, KeyringKey, has_keyring, read_psks, read_user_key};
 pub use private::{PrivateFileError, read_credential, read_private};
 pub use runtime::{hand_on_runtime_directory, runtime_directory, runtime_directory_warning, set_runtime_directory};
 pub use user_file::{store_file, store_file_with};

@@ -1,5 +1,7 @@
 //! Files that nobody else may read: keys. They are read only; who has put them there, keeps them.
 
+pub(crate) mod keyring;
+
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -32,6 +32,11 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// Whether its gate is shut until the host has authenticated.
+    pub(crate) fn is_due(&self) -> bool {
+        self.authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due())
+    }
+
     #[inline]
     pub(super) fn count(&self, opcode: u8, length: u32) {
         match (&self.role, opcode) {

@@ -28,6 +28,13 @@ impl Queue {
         self.conclude(executing, outcome)
     }
 
+    /// Whether the host still has to prove who it is: not if it has, and comes again over TLS.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        let generated = |live: &super::Live| live.authenticator.as_ref().is_some_and(|it| it.has_generated());
+        !self.is_open() && self.live().is_some_and(|live| !generated(live))
+    }
+
     /// The end of authentication, if the host has to prove who it is.
     pub(crate) fn authenticator_mut(&mut self) -> Option<&mut Authenticator> {
         self.live.as_mut()?.authenticator.as_deref_mut()

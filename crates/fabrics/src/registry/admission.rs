@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use ebof_authentication::controller::Credentials;
+use ebof_authentication::controller::{Credentials, Demand, Policy};
 use ebof_authentication::response::Names;
 use ebof_drive::View;
 use ebof_nvme::connect::ConnectResult;
@@ -18,8 +18,8 @@ use super::drain::Deferral;
 use super::replaced::Replaced;
 use super::{Handle, Registry};
 use crate::association::{Association, Counters, Identity};
-use crate::authentication::Authenticator;
-use crate::connect::{Arrival, Channel, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
+use crate::authentication::{Authenticator, FirstProof};
+use crate::connect::{Arrival, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::error_log::ErrorLog;
@@ -27,6 +27,7 @@ use crate::executing::Executing;
 use crate::model::{Port, Subsystem, TlsUse};
 use crate::queue::{Live, Queue, Role, gate};
 use crate::secrets::HostSecrets;
+use crate::secrets::{Channel, PskSource, TlsPeer};
 use crate::step::Step;
 use crate::task::Task;
 
@@ -75,8 +76,7 @@ impl<'r> Admission<'r> {
         match verdict {
             Ok(Verdict::Deferred(looks)) => (Step::Execute(executing, Task::DeferConnect(looks)), None),
             Ok(Verdict::Granted(live)) => {
-                let proves = live.authenticator.is_some();
-                let authreq = if proves { ConnectResult::AUTHENTICATION_REQUIRED } else { 0 };
+                let authreq = live.authenticator.as_ref().map_or(0, |authenticator| authenticator.authreq());
                 let result = ConnectResult::Connected { cntlid: live.association.cntlid, authreq }.encode();
                 (queue.install(&executing, live, result), None)
             }
@@ -121,7 +121,7 @@ impl<'r> Admission<'r> {
             {
                 return Err(RefusalReason::HostNotAllowed);
             }
-            self.registry.controllers.check_host_id(&request.host, request.host_id, subsystem.drive_nqn())?;
+            self.check_host_id(subsystem)?;
             if self.registry.controllers.drains_too_much(&subsystem.nqn, &request.host) {
                 return Err(RefusalReason::Draining);
             }
@@ -146,10 +146,9 @@ impl<'r> Admission<'r> {
             Kind::Discovery(_) => (None, nqn.clone()),
         };
         let proves = authenticator.is_some();
-        let is_secured = arrival.channel.is_tls();
+        let psk = arrival.channel.psk();
         let subsystem = nqn.clone();
-        let identity =
-            Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, is_secured };
+        let identity = Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk };
         let association =
             Arc::new(Association::new(identity, port, self.registry.limits_of(&kind), self.error_log(&kind)));
         let counters = Arc::new(Counters::default());
@@ -169,25 +168,39 @@ impl<'r> Admission<'r> {
             replaced: Replaced::default(),
         };
         entry.set_keep_alive(self.registry.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
+        self.registry.generated_psks.note_use(psk.and_then(PskSource::channel));
         self.registry.controllers.add(arrival.handle, entry);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
         Ok(granted(request, arrival, entries, association, counters, now_ms, (role, authenticator)))
+    }
+
+    /// The host's identifier is no other host's.
+    fn check_host_id(&self, subsystem: &Subsystem) -> Result<(), RefusalReason> {
+        let ConnectRequest { host, host_id, .. } = self.request;
+        self.registry.controllers.check_host_id(host, *host_id, subsystem.drive_nqn())?;
+        let is_of_another = self.registry.proven_host_ids.is_of_another(*host_id, host);
+        if is_of_another { Err(RefusalReason::HostIdInUse) } else { Ok(()) }
     }
 
     /// A connection over TLS is of the host and the subsystem whose PSK it has, and of no others.
     fn check_channel(&self, kind: &Kind, port: &Port) -> Result<(), RefusalReason> {
         let request = self.request;
         match (&self.arrival.channel, kind) {
-            (Channel::Tls(names), _) => {
+            (Channel::Tls(peer), _) => {
+                let TlsPeer { names, psk } = &**peer;
                 let is_theirs = !request.nameless && names.host == request.host && names.subsystem == request.subsystem;
                 // It may have been taken away since the handshake.
-                let has_key = self.registry.model.tls_psks.contains_key(&names.host);
+                let registry = &*self.registry;
+                let live = registry.controllers.secure_channels();
+                let is_good = |channel| registry.generated_psks.has(channel, &live, self.now_ms);
+                let has_key = registry.model.has_key(&names.host, *psk) && psk.channel().is_none_or(is_good);
                 if is_theirs && has_key { Ok(()) } else { Err(RefusalReason::TlsIdentity) }
             }
             // Of the port as it is now: the connection may be older.
             (Channel::Plain, _) if port.tls == TlsUse::Required => Err(RefusalReason::TlsRequired),
             (Channel::Plain, Kind::Io(subsystem)) if subsystem.tls_only && !port.is_memory_based() => {
-                Err(RefusalReason::TlsRequired)
+                // It may be the first half of secure channel concatenation.
+                if self.may_concatenate(port) { Ok(()) } else { Err(RefusalReason::TlsRequired) }
             }
             (Channel::Plain, _) => Ok(()),
         }
@@ -207,11 +220,39 @@ impl<'r> Admission<'r> {
                 let names = Names { host: self.request.host.clone(), subsystem: self.request.subsystem.clone() };
                 let HostSecrets { host, controller } = HostSecrets::clone(secrets);
                 let credentials = Credentials { names, host, controller };
-                Ok(Some(Box::new(Authenticator::new(credentials, model.authentication.clone()))))
+                let (first, secure_channel) = self.demands(subsystem, port);
+                let policy = Policy { secure_channel, ..model.authentication.clone() };
+                Ok(Some(Box::new(Authenticator::new(credentials, policy, first))))
             }
             None if subsystem.authenticated_only => Err(RefusalReason::NoSecret),
             None => Ok(None),
         }
+    }
+
+    /// What a host that has a secret has to prove on this queue, and which part secure channel
+    /// concatenation has in it: it begins on an Admin Queue without TLS, and its PSK may be
+    /// replaced on one that has TLS by it.
+    fn demands(&self, subsystem: &Subsystem, port: &Port) -> (FirstProof, Demand) {
+        let is_admin = self.request.connect.qid.is_admin();
+        match self.arrival.channel.psk() {
+            Some(PskSource::Generated(_)) if is_admin => (FirstProof::Given, Demand::Allowed { over_tls: true }),
+            Some(PskSource::Generated(_)) => (FirstProof::Given, Demand::Refused),
+            None if self.may_concatenate(port) && subsystem.tls_only => {
+                (FirstProof::DueForSecureChannel, Demand::Required)
+            }
+            None if self.may_concatenate(port) => (FirstProof::Due, Demand::Allowed { over_tls: false }),
+            _ => (FirstProof::Due, Demand::Refused),
+        }
+    }
+
+    /// Whether this is an Admin Queue without TLS whose host may authenticate and come again with
+    /// TLS.
+    fn may_concatenate(&self, port: &Port) -> bool {
+        let ConnectRequest { connect, host, nameless, .. } = self.request;
+        connect.qid.is_admin()
+            && port.tls == TlsUse::Allowed
+            && !nameless
+            && self.registry.model.secrets.contains_key(host)
     }
 
     fn admit_or_defer(&mut self) -> Result<Verdict, RefusalReason> {
@@ -269,7 +310,7 @@ impl<'r> Admission<'r> {
         self.registry.controllers.check_share(&request.host, 0, &self.registry.limits)?;
         let kind = Kind::Io(Arc::clone(&view));
         self.check_channel(&kind, self.registry.model.port(arrival.port).unwrap_or(&association.port))?;
-        if association.is_secured != arrival.channel.is_tls() {
+        if association.psk != arrival.channel.psk() {
             return Err(RefusalReason::OtherHost);
         }
         let authenticator = match self.authenticator(&kind, &association.port)? {
@@ -289,7 +330,7 @@ impl<'r> Admission<'r> {
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
         if let Some(entry) = self.registry.controllers.entries.get_mut(&key) {
             let queue = attached(request, arrival, entries, &counters);
-            if authenticator.is_some() {
+            if authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due()) {
                 entry.proving.push(queue);
             } else {
                 entry.queues.push(queue);

@@ -22,6 +22,7 @@ use crate::model::{Limits, Model, Subsystem, TlsUse};
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Outcome;
 use crate::reservation;
+use crate::secrets::{PskSource, SecureChannelId};
 
 /// After how long without a command a host without a keep-alive time-out may be gone,
 /// milliseconds. For others it is half of their time-out.
@@ -135,6 +136,12 @@ impl Controllers {
     /// The controller that the connection belongs to.
     pub(super) fn of_handle(&self, handle: Handle) -> Option<ControllerKey> {
         self.handles.get(&handle).copied()
+    }
+
+    /// The secure channels that have controllers.
+    pub(super) fn secure_channels(&self) -> BTreeSet<SecureChannelId> {
+        let sources = self.entries.values().filter_map(|entry| entry.association.psk);
+        sources.filter_map(PskSource::channel).collect()
     }
 
     /// Forgets which controller IDs come next in subsystems that there are no more.
@@ -445,8 +452,11 @@ pub(super) fn same_host(one: &Association, other: &Association) -> bool {
 /// Why an association cannot continue with the new model.
 pub(super) fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
     let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
-    let has_key = association.named_host().is_some_and(|host| model.tls_psks.contains_key(host));
-    let lacks_key = if association.is_secured { !has_key } else { port.tls == TlsUse::Required };
+    let lacks_key = match (association.psk, association.named_host()) {
+        (Some(source), Some(host)) => !model.has_key(host, source),
+        (Some(_), None) => true,
+        (None, _) => port.tls == TlsUse::Required,
+    };
     if lacks_key {
         return Some(CloseReason::ProofDemanded);
     }
@@ -466,6 +476,6 @@ pub(super) fn no_longer_served(model: &Model, association: &Association) -> Opti
 fn lacks_proof(model: &Model, subsystem: &Subsystem, association: &Association) -> bool {
     let has_secret = association.named_host().is_some_and(|host| model.secrets.contains_key(host));
     let is_demanded = !association.is_memory_based() && (has_secret || subsystem.authenticated_only);
-    let lacks_tls = subsystem.tls_only && !association.is_secured && !association.is_memory_based();
+    let lacks_tls = subsystem.tls_only && !association.is_secured() && !association.is_memory_based();
     is_demanded && !(association.proves && has_secret) || lacks_tls
 }

@@ -1,11 +1,13 @@
 //! Authentication Send and Authentication Receive, as far as others are concerned: the gate of a
 //! queue opens, or the queue ends.
 
+use ebof_authentication::Psk;
 use ebof_authentication::controller::TransactionOutcome;
 use ebof_nvme::Status;
 use ebof_nvme::opcode::fabrics;
 
 use super::Registry;
+use crate::connect::RefusalReason;
 use crate::executing::Executing;
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::{Decision, Fault, Outcome};
@@ -26,7 +28,7 @@ impl Proving<'_> {
         let authenticator = queue.authenticator_mut().ok_or(Fault::transient(Status::ABORTED_SQ_DELETION))?;
         let (message, outcome) = authenticator.conclude(executing)?;
         match outcome {
-            Some(TransactionOutcome::Authenticated(_)) => self.proven(queue),
+            Some(TransactionOutcome::Authenticated(proof)) => self.proven(queue, proof.psk.as_ref()),
             Some(TransactionOutcome::Refused(explanation)) => {
                 self.end(queue, CloseReason::NotAuthenticated(explanation));
             }
@@ -38,12 +40,25 @@ impl Proving<'_> {
     }
 
     /// The host of a queue has proven who it is: the gate opens, if this was the first time, and as
-    /// far as what it wants is still to be had.
-    fn proven(&mut self, queue: &mut Queue) {
+    /// far as what it wants is still to be had. If the proof generated a PSK for TLS, the gate
+    /// stays shut: the host comes again with it.
+    fn proven(&mut self, queue: &mut Queue, psk: Option<&Psk>) {
+        if let (Some(psk), Some(association)) = (psk, queue.association()) {
+            self.registry.keep_psk(association, psk, self.now_ms);
+            if let Some(authenticator) = queue.authenticator_mut() {
+                authenticator.note_generated();
+            }
+            return;
+        }
         let Some(handle) = queue.live().map(|live| live.handle).filter(|_| !queue.is_open()) else { return };
-        let Registry { controllers, effective, limits, .. } = &mut *self.registry;
+        let Registry { controllers, effective, limits, proven_host_ids, .. } = &mut *self.registry;
         // Without a controller the association has ended.
         let Some(key) = controllers.of_handle(handle) else { return };
+        let association = controllers.entries.get(&key).map(|entry| &entry.association);
+        let is_taken = association.is_some_and(|it| proven_host_ids.is_of_another(it.host_id(), &it.host));
+        if is_taken {
+            return self.end(queue, CloseReason::NotAdmitted(RefusalReason::HostIdInUse));
+        }
         let subsystem = queue.association().and_then(|association| effective.get(&association.subsystem));
         match controllers.check_opening(key, handle, subsystem.map(|of| &**of), limits) {
             Ok(()) => {

@@ -17,7 +17,7 @@ use ebof_nvme::{ControllerId, Nsid, QueueId, Sqe, Status};
 
 use crate::support::{ALICE, BOB, DRIVE, World, admin_connect, connect_data, entropy, host_id, nqn, with_data};
 
-fn secret(seed: u8) -> Secret {
+pub(crate) fn secret(seed: u8) -> Secret {
     Secret::new(KeyMaterial::new(vec![seed; 32]), None).unwrap()
 }
 
@@ -52,7 +52,12 @@ fn receive(bytes: u32) -> Sqe {
 
 /// A transaction of `host` on the queue `at`.
 fn authenticate(world: &mut World, at: u64, host: &mut HostEnd) -> Result<Proof, Refusal> {
-    let mut next = host.begin(7, entropy(200));
+    authenticate_with(world, at, host, 200)
+}
+
+/// One whose host has random bytes of `seed`.
+pub(crate) fn authenticate_with(world: &mut World, at: u64, host: &mut HostEnd, seed: u8) -> Result<Proof, Refusal> {
+    let mut next = host.begin(7, entropy(seed.into()));
     loop {
         next = match next {
             Next::Compute(work) => host.computed(work.run()),
@@ -323,6 +328,25 @@ fn a_host_identifier_is_looked_at_again_when_the_gate_opens() {
     authenticate(&mut world, at, &mut host(1, None)).unwrap();
     assert_eq!(world.closed(at), Some(CloseReason::NotAdmitted(RefusalReason::HostIdInUse)));
     assert!(!world.queues[&at].is_open() && !world.queues[&bob].is_closing());
+}
+
+/// Reservations go by host identifiers: one that a host has proven stays its own while it is away.
+// @test wire.unproven-hosts
+#[test]
+fn a_host_identifier_belongs_to_the_host_that_proved_it() {
+    let mut world = world();
+    let (at, _) = enabled(&mut world);
+    world.close(at);
+    let mut data = connect_data(DRIVE, BOB, ControllerId::DYNAMIC);
+    data.hostid = host_id(ALICE).0;
+    let at = world.open();
+    assert_eq!(world.connect(at, admin_connect(), &data).1.unwrap().reason, RefusalReason::HostIdInUse);
+    // Its own host comes back, and once that can prove nothing any more, a claim is a claim.
+    let (at, _) = enabled(&mut world);
+    world.close(at);
+    world.replace_model(|model| model.secrets.clear());
+    let at = world.open();
+    assert_eq!(world.connect(at, admin_connect(), &data).1, None);
 }
 
 /// Connects that came at once, when none was there yet, are counted when they prove themselves.

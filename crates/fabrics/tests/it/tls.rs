@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ebof_authentication::response::Names;
-use ebof_fabrics::{Channel, CloseReason, RefusalReason, TlsUse};
+use ebof_fabrics::{Channel, CloseReason, PskSource, RefusalReason, TlsPeer, TlsUse};
 use ebof_nvme::connect::{Connect, Property};
 use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, SecType, Treq};
 use ebof_nvme::property::{Cc, offset};
@@ -17,7 +17,8 @@ const DISCOVERY: &str = Nqn::DISCOVERY;
 
 /// A connection of the host and subsystem that a PSK is of.
 fn channel(host: &str, subsystem: &str) -> Channel {
-    Channel::Tls(Box::new(Names { host: nqn(host), subsystem: nqn(subsystem) }))
+    let names = Names { host: nqn(host), subsystem: nqn(subsystem) };
+    Channel::Tls(Box::new(TlsPeer { names, psk: PskSource::Configured }))
 }
 
 /// A world in which both have a PSK; `tls_only` is the drive's.

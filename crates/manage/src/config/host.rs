@@ -35,17 +35,20 @@ pub enum KeyPlace {
     File(String),
     /// In a credential of the service manager (systemd.exec, `LoadCredential`).
     Credential(String),
+    /// In the kernel: a key of this description, or a keyring of this name.
+    Keyring(String),
 }
 
 impl KeyPlace {
     /// The keys of the table that names one, of which it has one.
-    pub const NAMES: [&str; 2] = ["file", "credential"];
+    pub const NAMES: [&str; 3] = ["file", "credential", "keyring"];
 
     /// The place that a key of such a table names.
     pub(crate) fn named(key: &str, value: &str) -> Option<Self> {
         match key {
             "file" => Some(Self::File(value.to_owned())),
             "credential" => Some(Self::Credential(value.to_owned())),
+            "keyring" => Some(Self::Keyring(value.to_owned())),
             _ => None,
         }
     }
@@ -56,6 +59,7 @@ impl fmt::Display for KeyPlace {
         match self {
             Self::File(path) => f.write_str(path),
             Self::Credential(name) => write!(f, "credential {name}"),
+            Self::Keyring(name) => write!(f, "keyring {name}"),
         }
     }
 }
@@ -84,10 +88,11 @@ impl Host {
             name: "dhchap_key",
             form: Form::Other("table"),
             default: Words("none"),
-            text: "where its secrets for DH-HMAC-CHAP are, `{ file = \"PATH\" }` or `{ credential = \"NAME\" }` (of \
-                   systemd): up to 8 lines, each a secret as `ebof gen-dhchap-key` makes it. The host has to prove that \
-                   it has one of them, whatever it connects to but discovery. A file must belong to root or to the \
-                   target's user, and be readable by nobody else",
+            text: "where its secrets for DH-HMAC-CHAP are, `{ file = \"PATH\" }`, `{ credential = \"NAME\" }` (of \
+                   systemd) or `{ keyring = \"NAME\" }` (a key of type `user` with that description, in the kernel): up \
+                   to 8 lines, each a secret as `ebof gen-dhchap-key` makes it. The host has to prove that it has one of \
+                   them, whatever it connects to but discovery. A file must belong to root or to the target's user, and \
+                   be readable by nobody else",
         },
         Key {
             name: "dhchap_ctrl_key",
@@ -100,7 +105,8 @@ impl Host {
             form: Form::Other("table"),
             default: Words("none"),
             text: "where its keys for TLS are, in the same way: up to 8 lines, each a PSK as `ebof gen-tls-key` makes \
-                   it. By one of them it connects through ports with `tls`",
+                   it. By one of them it connects through ports with `tls`. `{ keyring = \".nvme\" }` names a keyring \
+                   with keys that were derived for the host, as nvme-cli puts them there",
         },
     ];
 }

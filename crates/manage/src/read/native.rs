@@ -2,7 +2,7 @@
 //!
 //! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
-use crate::config::{Assigned, Config, Host, KeyPlace, Port, TargetOptions, limits};
+use crate::config::{Assigned, Config, Host, KeyPlace, Port, PortTls, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
 use crate::read::table::Table;
@@ -55,16 +55,16 @@ fn remark_on_tls(config: &Config, out: &mut Collector<'_>) {
             out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
         }
     }
-    match config.ports.iter().find(has_tls) {
-        Some(port) if !has_psk => {
-            let message = format!("port {} has TLS, and no host has a key for it", port.name);
-            out.warning(0..0, message, "set `tls_psk` of hosts: `ebof gen-tls-key` makes one");
-        }
-        None if has_psk => {
-            let message = "hosts have keys for TLS, and no port has it: they connect without";
-            out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
-        }
-        _ => {}
+    // Where connections without TLS are allowed, authentication may generate a key.
+    let has_secret = config.hosts.iter().any(|host| host.dhchap_key.is_some());
+    let is_unused = |port: &&Port| has_tls(port) && !has_psk && !(has_secret && port.tls == PortTls::Allowed);
+    if let Some(port) = config.ports.iter().find(is_unused) {
+        let message = format!("port {} has TLS, and no host has a key for it", port.name);
+        out.warning(0..0, message, "set `tls_psk` of hosts: `ebof gen-tls-key` makes one");
+    }
+    if has_psk && !config.ports.iter().any(|port| has_tls(&port)) {
+        let message = "hosts have keys for TLS, and no port has it: they connect without";
+        out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
     }
 }
 
@@ -179,7 +179,8 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
 
 /// Where a key is; a key itself has no place in a configuration, which is shown, compared and kept.
 fn read_key_place(entry: &KeyEntry, out: &mut Collector<'_>) -> Option<KeyPlace> {
-    const HELP: &str = "accepted: { file = \"/etc/ebof/keys/NAME\" } or { credential = \"NAME\" }";
+    const HELP: &str =
+        "accepted: { file = \"/etc/ebof/keys/NAME\" }, { credential = \"NAME\" } or { keyring = \"NAME\" }";
     let span = entry.node.span.clone();
     let Value::Table(entries) = &entry.node.value else {
         let message = format!("`{}` says where the key is, not which: this is {}", entry.key, entry.node.value.kind());
@@ -196,6 +197,7 @@ fn read_key_place(entry: &KeyEntry, out: &mut Collector<'_>) -> Option<KeyPlace>
         Some(KeyPlace::File(path)) => !path.is_empty(),
         // A name of a file in one directory.
         Some(KeyPlace::Credential(name)) => !name.is_empty() && !name.contains('/') && !name.starts_with('.'),
+        Some(KeyPlace::Keyring(name)) => !name.is_empty(),
         None => false,
     };
     if !is_legal {

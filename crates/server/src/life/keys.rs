@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ebof_authentication::psk::KeyOrigin;
 use ebof_authentication::secret::TextError;
-use ebof_authentication::{ConfiguredPsk, Secret};
+use ebof_authentication::{ConfiguredPsk, HostPsk, Identity, KeyMaterial, Secret};
 use ebof_fabrics::HostSecrets;
 use ebof_manage::config::{Config, Host, KeyPlace};
 use ebof_nvme::Nqn;
-use ebof_state::{PrivateFileError, read_credential, read_private};
+use ebof_state::{
+    KeyringError, PrivateFileError, has_keyring, read_credential, read_private, read_psks, read_user_key,
+};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -28,6 +31,15 @@ pub enum KeyError {
     /// The file cannot be used.
     #[error(transparent)]
     File(#[from] PrivateFileError),
+    /// The kernel's key cannot be used.
+    #[error(transparent)]
+    Keyring(#[from] KeyringError),
+    /// A keyring without a key of the host.
+    #[error("no PSK identity in it names the host, or this user may read none (`keyctl show %keyring:{keyring}`)")]
+    NoIdentity {
+        /// The keyring.
+        keyring: String,
+    },
     /// There are no credentials.
     #[error("the target has no credentials: they come from `LoadCredential=` of its unit ({CREDENTIALS} is not set)")]
     NoCredentials,
@@ -60,7 +72,7 @@ pub(crate) struct HostKeys {
     /// For authentication.
     pub(crate) secrets: BTreeMap<Nqn, Arc<HostSecrets>>,
     /// For TLS.
-    pub(crate) tls_psks: BTreeMap<Nqn, Arc<Vec<ConfiguredPsk>>>,
+    pub(crate) tls_psks: BTreeMap<Nqn, Arc<Vec<HostPsk>>>,
 }
 
 /// How a line of a file with keys becomes a key.
@@ -80,7 +92,15 @@ impl HostKeys {
                 keys.secrets.insert(host.nqn.clone(), Arc::new(HostSecrets { host: secrets, controller }));
             }
             if let Some(place) = &host.tls_psk {
-                let psks = read(host, "tls_psk", place, KEYS_MAX, ConfiguredPsk::parse)?;
+                let psks = match place {
+                    KeyPlace::Keyring(keyring) if is_keyring(keyring) => {
+                        read_keyring(host, keyring).map_err(|error| host_key(host, "tls_psk", place, error))?
+                    }
+                    _ => {
+                        let psks = read(host, "tls_psk", place, KEYS_MAX, ConfiguredPsk::parse)?;
+                        psks.into_iter().map(HostPsk::Configured).collect()
+                    }
+                };
                 keys.tls_psks.insert(host.nqn.clone(), Arc::new(psks));
             }
         }
@@ -101,17 +121,37 @@ fn read<K>(
         let maker = if key == "tls_psk" { "`ebof gen-tls-key`" } else { "`ebof gen-dhchap-key`" };
         if keys.is_empty() { Err(KeyError::Empty { maker }) } else { Ok(keys) }
     });
-    read.map_err(|error| StartError::HostKey {
-        host: host.nqn.clone(),
-        key,
-        place: place.clone(),
-        error: Box::new(error),
-    })
+    read.map_err(|error| host_key(host, key, place, error))
+}
+
+fn host_key(host: &Host, key: &'static str, place: &KeyPlace, error: KeyError) -> StartError {
+    StartError::HostKey { host: host.nqn.clone(), key, place: place.clone(), error: Box::new(error) }
+}
+
+/// Whether it is the name of a keyring; else it is that of a key, or there is neither.
+fn is_keyring(name: &str) -> bool {
+    has_keyring(name).unwrap_or(false)
+}
+
+/// The keys of a host in a keyring, which libnvme has derived and named by their identities.
+fn read_keyring(host: &Host, keyring: &str) -> Result<Vec<HostPsk>, KeyError> {
+    let identity_of = |description: &str| {
+        let identity = description.parse::<Identity>().ok()?;
+        (identity.names.host == host.nqn && identity.origin == KeyOrigin::Retained).then_some(identity)
+    };
+    let keys = read_psks(keyring, |description, _| identity_of(description).is_some())?;
+    let mut psks = Vec::new();
+    for key in keys {
+        let Some(identity) = identity_of(&key.description) else { continue };
+        psks.push(HostPsk::Derived { identity, key: KeyMaterial::new(key.payload.to_vec()) });
+    }
+    if psks.is_empty() { Err(KeyError::NoIdentity { keyring: keyring.to_owned() }) } else { Ok(psks) }
 }
 
 fn read_place(place: &KeyPlace) -> Result<Zeroizing<String>, KeyError> {
     Ok(match place {
         KeyPlace::File(path) => read_private(Path::new(path), FILE_BYTES_MAX)?,
+        KeyPlace::Keyring(name) => read_user_key(name)?,
         KeyPlace::Credential(name) => {
             let directory = std::env::var_os(CREDENTIALS).map(PathBuf::from).ok_or(KeyError::NoCredentials)?;
             // Whose they are and who may read them is systemd's matter.

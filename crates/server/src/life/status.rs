@@ -67,7 +67,7 @@ impl<'a> InForceStatus<'a> {
             // The text of a `PeerAddress`.
             peer: info.peer.parse().unwrap_or(Peer::SameProcess),
             discovery: info.discovery,
-            proof: Security::proven(info.association.proves, info.association.is_secured),
+            proof: Security::proven(info.association.proves, info.association.is_secured()),
             connected_since_unix_ms: now_unix_ms.saturating_sub(now_ms.saturating_sub(info.connected_ms)),
             keep_alive_ms: u64::from(info.keep_alive_ms),
             queues: info.queues.iter().map(|queue| self.queue_status(queue)).collect(),

@@ -342,7 +342,7 @@ impl Connection {
         let queue = of_queue.id().map(|id| id.0);
         let unconnected = matches!(link.state, State::Handshake { .. });
         let peer = link.peer().address;
-        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized(), of_queue.is_connected()) {
+        if unconnected && let Some(reason) = refusal_of(end, link.is_initialized(), of_queue.is_unproven()) {
             let detail = if matches!(end, End::PeerClosed) {
                 "the host closed the connection before it had proven who it is".to_owned()
             } else {

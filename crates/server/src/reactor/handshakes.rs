@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ebof_authentication::{ConfiguredPsk, Identity};
-use ebof_fabrics::Channel;
+use ebof_authentication::psk::KeyOrigin;
+use ebof_authentication::{HostPsk, Identity};
+use ebof_fabrics::{Channel, PskSource, TlsPeer};
 use ebof_manage::api::RefusalReason;
 use ebof_manage::config::PortTls;
 use ebof_sockets::Stream;
@@ -317,17 +318,43 @@ fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> Outcome {
         Ok(Progress::Readable) => Outcome::Waits(Stage::Tls(handshake), epoll::EventFlags::IN),
         Ok(Progress::Writable) => Outcome::Waits(Stage::Tls(handshake), epoll::EventFlags::OUT),
         Ok(Progress::Done(Secured { stream, identity, .. })) => match identity.parse::<Identity>() {
-            Ok(identity) => Outcome::Done(stream, Channel::Tls(Box::new(identity.names))),
+            Ok(identity) => secured(stream, identity, shared),
             Err(error) => Outcome::Refused(RefusalReason::TlsFailed, None, error.to_string()),
         },
         Err(error) => Outcome::Refused(RefusalReason::TlsFailed, asked, error.to_string()),
     }
 }
 
+/// A connection whose handshake is done.
+fn secured(stream: Stream, identity: Identity, shared: &Shared) -> Outcome {
+    let psk = match identity.origin {
+        KeyOrigin::Retained => Some(PskSource::Configured),
+        KeyOrigin::Generated => {
+            let now_ms = shared.clock.now_ms();
+            let found = shared.registry().generated_psk(&identity, now_ms);
+            found.map(|(_, channel)| PskSource::Generated(channel))
+        }
+    };
+    let Some(psk) = psk else {
+        let detail = "the host's key was replaced during the handshake".to_owned();
+        return Outcome::Refused(RefusalReason::TlsFailed, Some(identity), detail);
+    };
+    Outcome::Done(stream, Channel::Tls(Box::new(TlsPeer { names: identity.names, psk })))
+}
+
 /// What its host may have a key of by this identity.
 fn psks(identity: &Identity, text: &str, shared: &Shared) -> Vec<TlsPsk> {
-    let configured = shared.registry().model().tls_psks.get(&identity.names.host).cloned();
-    let keys = configured.map(|configured| ConfiguredPsk::candidates(identity, &configured)).unwrap_or_default();
+    let keys = match identity.origin {
+        KeyOrigin::Retained => {
+            let configured = shared.registry().model().tls_psks.get(&identity.names.host).cloned();
+            configured.map(|configured| HostPsk::candidates(identity, &configured)).unwrap_or_default()
+        }
+        KeyOrigin::Generated => {
+            let now_ms = shared.clock.now_ms();
+            let found = shared.registry().generated_psk(identity, now_ms);
+            found.map(|(key, _)| key).into_iter().collect()
+        }
+    };
     // Those that TLS does not take are no keys: all bytes of one are zero.
     keys.into_iter().filter_map(|key| TlsPsk::new(text.to_owned(), identity.hash, key).ok()).collect()
 }

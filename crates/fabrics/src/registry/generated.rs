@@ -1,0 +1,103 @@
+//! PSKs for TLS that authentication has generated (Base, Secure Channel Concatenation).
+//!
+//! A host that has authenticated without TLS comes again with the PSK. One that was not used within
+//! [`UNUSED_MS`] is forgotten; one that was used is good for the queues of its secure channel, as
+//! long as the controller is there.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use ebof_authentication::psk::IdentityVersion;
+use ebof_authentication::response::Names;
+use ebof_authentication::{Derivation, Identity, KeyMaterial, Psk};
+use ebof_nvme::Nqn;
+
+use crate::secrets::SecureChannelId;
+
+/// How long a PSK waits for its host, milliseconds; as Linux keeps it.
+const UNUSED_MS: u64 = 3_600_000;
+/// The most PSKs of a host at a subsystem that wait for it. A host needs one for a controller that
+/// it is about to connect; the newest are kept.
+const UNUSED_MAX: usize = 16;
+
+/// The PSKs that are good, by the order in which they were generated.
+#[derive(Debug, Default)]
+pub(super) struct GeneratedPsks {
+    all: Vec<Generated>,
+    /// How many secure channels there were.
+    channels: u64,
+}
+
+#[derive(Debug)]
+struct Generated {
+    names: Names,
+    identity: Identity,
+    key: KeyMaterial,
+    channel: SecureChannelId,
+    /// Until when its host has to have used it, milliseconds; `None` once it has.
+    unused_until_ms: Option<u64>,
+}
+
+impl Generated {
+    fn is_good(&self, live: &BTreeSet<SecureChannelId>, now_ms: u64) -> bool {
+        live.contains(&self.channel) || self.unused_until_ms.is_some_and(|until_ms| now_ms < until_ms)
+    }
+}
+
+impl GeneratedPsks {
+    /// Keeps a PSK: of a new secure channel, or in place of that with which the host has come
+    /// through `replaced`. `live` are the channels that have controllers.
+    pub(super) fn add(
+        &mut self,
+        names: Names,
+        psk: &Psk,
+        replaced: Option<SecureChannelId>,
+        live: &BTreeSet<SecureChannelId>,
+        now_ms: u64,
+    ) {
+        let identity = psk.identity(&names, IdentityVersion::V1);
+        // Only names that version 1 does not have in its context could be too long.
+        let Ok(key) = psk.for_tls(&names, IdentityVersion::V1, Derivation::Specification) else { return };
+        self.all.retain(|one| one.is_good(live, now_ms) && Some(one.channel) != replaced);
+        let waits = |one: &Generated| one.names == names && !live.contains(&one.channel);
+        if self.all.iter().filter(|one| waits(one)).count() >= UNUSED_MAX
+            && let Some(oldest) = self.all.iter().position(waits)
+        {
+            self.all.remove(oldest);
+        }
+        let channel = replaced.unwrap_or_else(|| {
+            self.channels += 1;
+            SecureChannelId(self.channels)
+        });
+        let unused_until_ms = Some(now_ms.saturating_add(UNUSED_MS));
+        self.all.push(Generated { names, identity, key, channel, unused_until_ms });
+    }
+
+    /// The key of this identity as TLS uses it, and the secure channel that it is of.
+    pub(super) fn find(
+        &self,
+        identity: &Identity,
+        live: &BTreeSet<SecureChannelId>,
+        now_ms: u64,
+    ) -> Option<(KeyMaterial, SecureChannelId)> {
+        let found = self.all.iter().find(|one| one.identity == *identity && one.is_good(live, now_ms))?;
+        Some((found.key.clone(), found.channel))
+    }
+
+    /// Whether one of this secure channel waits for its host, or is in use.
+    pub(super) fn has(&self, channel: SecureChannelId, live: &BTreeSet<SecureChannelId>, now_ms: u64) -> bool {
+        self.all.iter().any(|one| one.channel == channel && one.is_good(live, now_ms))
+    }
+
+    /// A host has come with a PSK of this secure channel, if with any.
+    pub(super) fn note_use(&mut self, channel: Option<SecureChannelId>) {
+        for one in self.all.iter_mut().filter(|one| Some(one.channel) == channel) {
+            one.unused_until_ms = None;
+        }
+    }
+
+    /// Forgets those of hosts that may not authenticate any more.
+    pub(super) fn retain_hosts(&mut self, may_authenticate: impl Fn(&Nqn) -> bool) {
+        self.all.retain(|one| may_authenticate(&one.names.host));
+    }
+}
