@@ -35,6 +35,19 @@ const READY_MAX_BYTES: u64 = 1 << 20;
 /// The most records of controllers that were given up and not acknowledged; the oldest is dropped.
 const GIVEN_UP_MAX: usize = 16;
 
+/// What an authentication came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authenticated {
+    /// The hash: `SHA-256`.
+    pub hash: String,
+    /// The group: `ffdhe3072`.
+    pub group: String,
+    /// Whether the controller has proven itself, too.
+    pub mutual: bool,
+    /// Whether the key for TLS was replaced.
+    pub tls_key_replaced: bool,
+}
+
 /// Connects a controller and makes its block devices, in a daemon that outlives this process. Waits
 /// until they are made.
 ///
@@ -514,6 +527,19 @@ impl Client {
     /// The daemon does not answer.
     pub fn reset(&mut self) -> Result<(), Error> {
         self.exchange(&Call::Reset, &[]).map(|_done| ())
+    }
+
+    /// Has the controller authenticate its host again. I/O goes on meanwhile.
+    ///
+    /// # Errors
+    /// It fails, or the daemon does not answer.
+    pub fn reauthenticate(&mut self) -> Result<Authenticated, Error> {
+        match self.exchange(&Call::Reauthenticate, &[])? {
+            (Answer::Authenticated { hash, group, mutual, tls_key_replaced }, _) => {
+                Ok(Authenticated { hash, group, mutual, tls_key_replaced })
+            }
+            _ => Err(self.nonsense()),
+        }
     }
 
     /// Scans for namespaces that were added, removed or changed, and updates the devices.

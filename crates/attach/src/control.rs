@@ -41,6 +41,8 @@ pub enum Call {
     },
     /// Drop the connections and reconnect.
     Reset,
+    /// Authenticate again.
+    Reauthenticate,
     /// Send what was counted.
     Stats,
     /// Scan for namespaces that were added, removed or changed.
@@ -62,6 +64,17 @@ pub enum Answer {
     Status {
         /// The present state.
         state: Box<State>,
+    },
+    /// To `Reauthenticate`.
+    Authenticated {
+        /// The hash: `SHA-256`.
+        hash: String,
+        /// The group: `ffdhe3072`.
+        group: String,
+        /// Whether the controller has proven itself, too.
+        mutual: bool,
+        /// Whether the key for TLS was replaced.
+        tls_key_replaced: bool,
     },
     /// To `Stats`; the data are [`Stats`](crate::control::stats::Stats) in JSON.
     Counted,

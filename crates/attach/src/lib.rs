@@ -25,8 +25,8 @@ pub mod usage;
 
 pub use block_queue::buffer;
 pub use client::{
-    Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list, open, open_in,
-    unreachable,
+    Authenticated, Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list,
+    open, open_in, unreachable,
 };
 pub use control::stats;
 pub use error::{Error, Existing, time};

@@ -10,7 +10,7 @@ use crate::fuse;
 use crate::loopdev;
 use crate::request::Device;
 use crate::state::udev;
-use crate::state::{Guard, Record, StateDir};
+use crate::state::{Guard, Record, SECRETS, StateDir};
 use crate::usage::{self, Use};
 
 /// What was cleaned up after one dead daemon.
@@ -104,6 +104,11 @@ pub(crate) fn mount_point(directory: &Path) -> PathBuf {
 pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
     for file in ["request.json", ".request.json.new", "request.new", "control.sock"] {
         gone(std::fs::remove_file(directory.join(file)))?;
+    }
+    for file in SECRETS {
+        gone(std::fs::remove_file(directory.join(file)))?;
+        // It may have been about to be written.
+        gone(std::fs::remove_file(directory.join(format!(".{file}.new"))))?;
     }
     gone(std::fs::remove_dir(mount_point(directory)))
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ebof_initiator::Overrides;
+use ebof_initiator::{KeyText, Overrides};
 use serde::{Deserialize, Serialize};
 
 /// The kind of block device to make.
@@ -43,6 +43,13 @@ pub struct Request {
     /// Who has connected it, for those who disconnect only what they have connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// This host's secret for authentication, where it was given and not named: the daemon reads it
+    /// from a file of its own.
+    #[serde(skip)]
+    pub dhchap_secret: Option<KeyText>,
+    /// The subsystem's, likewise.
+    #[serde(skip)]
+    pub dhchap_ctrl_secret: Option<KeyText>,
 }
 
 impl Default for Request {
@@ -56,6 +63,8 @@ impl Default for Request {
             duplicate_connect: false,
             kind: Kind::Auto,
             owner: None,
+            dhchap_secret: None,
+            dhchap_ctrl_secret: None,
         }
     }
 }
@@ -152,6 +161,9 @@ mod tests {
         old["dhchap_ctrl_secret_file"] = serde_json::Value::Null;
         old["tls"] = false.into();
         old["tls_key_file"] = serde_json::Value::Null;
+        old["keyring"] = serde_json::Value::Null;
+        old["tls_key"] = serde_json::Value::Null;
+        old["concat"] = false.into();
         assert_eq!(old, new);
         let least: Request = serde_json::from_str(r#"{"traddr":"a"}"#).unwrap();
         assert_eq!(least, Request { traddr: "a".to_owned(), ..Request::default() });

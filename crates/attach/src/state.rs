@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ebof_initiator::KeyText;
 use ebof_state::{OwnedBy, Place, StateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
@@ -73,6 +74,9 @@ pub struct State {
     #[serde(default)]
     pub given_up: Option<GivenUp>,
 }
+
+/// Files of an instance with secrets that were given: the host's, and the subsystem's.
+pub(crate) const SECRETS: [&str; 2] = ["dhchap-secret", "dhchap-ctrl-secret"];
 
 /// The most ended devices in a state file.
 pub const ENDED_MAX: usize = 16;
@@ -321,7 +325,7 @@ impl StateDir {
                 continue;
             }
             let prepared = own(&directory).and_then(|place| {
-                write_request(&place, request)?;
+                write_request(&place, &keep_secrets(&place, request)?)?;
                 let lock = place.lock_file(LOCK)?;
                 let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
                 locked.map_err(|error| Error::io(format!("locking {}", directory.display()), error.into()))?;
@@ -405,6 +409,24 @@ fn is_ending(pid: u32) -> bool {
 }
 
 /// Writes the request, readable for the daemon only.
+/// Keeps secrets that were given in files that only this user may read, as long as the instance is
+/// there ([`crate::repair::retire`]). Returns the request that names them.
+fn keep_secrets(place: &Place, request: &Request) -> Result<Request, Error> {
+    let mut request = request.clone();
+    let keep = |file: &str, text: &KeyText| -> Result<PathBuf, Error> {
+        place.replace(file, 0o600, text.text().as_bytes())?;
+        Ok(place.path().join(file))
+    };
+    let [host, controller] = SECRETS;
+    if let Some(text) = request.dhchap_secret.take() {
+        request.overrides.dhchap_secret_file = Some(keep(host, &text)?);
+    }
+    if let Some(text) = request.dhchap_ctrl_secret.take() {
+        request.overrides.dhchap_ctrl_secret_file = Some(keep(controller, &text)?);
+    }
+    Ok(request)
+}
+
 fn write_request(place: &Place, request: &Request) -> Result<(), Error> {
     let bytes = serde_json::to_vec(request);
     let bytes = bytes.map_err(|error| Error::State { path: place.path().join("request.json"), error })?;

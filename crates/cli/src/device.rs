@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebof_attach::Authenticated;
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::overrides::parse;
 use ebof_initiator::{AdminData, Options, Overrides};
@@ -66,6 +67,12 @@ pub(crate) trait Device {
     /// Connecting fails.
     fn reset(&mut self) -> anyhow::Result<()>;
 
+    /// Has the controller authenticate its host again.
+    ///
+    /// # Errors
+    /// It fails.
+    fn reauthenticate(&mut self) -> anyhow::Result<Authenticated>;
+
     /// Updates the block devices according to the namespaces.
     ///
     /// # Errors
@@ -110,12 +117,27 @@ pub(crate) struct UriArgs {
         requires = "dhchap_secret_file"
     )]
     dhchap_ctrl_secret_file: Option<PathBuf>,
-    /// Connect over TLS, with the key of --tls-key-file
-    #[arg(long, help_heading = URI_HEADING, requires = "tls_key_file")]
+    /// Connect over TLS, with the key of --tls-key-file, or one of the kernel's keyring
+    #[arg(long, help_heading = URI_HEADING)]
     tls: bool,
     /// A file with the host's key for TLS (a PSK)
     #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::absolute, requires = "tls")]
     tls_key_file: Option<PathBuf>,
+    /// The kernel's keyring with the host's keys for TLS [default: .nvme]
+    #[arg(long, help_heading = URI_HEADING, value_name = "NAME", requires = "tls", conflicts_with = "tls_key_file")]
+    keyring: Option<String>,
+    /// The key in the keyring, by its description or number
+    #[arg(
+        long,
+        help_heading = URI_HEADING,
+        value_name = "KEY",
+        requires = "tls",
+        conflicts_with = "tls_key_file"
+    )]
+    tls_key: Option<String>,
+    /// Authenticate, and go on over TLS with a key that this has generated
+    #[arg(long, help_heading = URI_HEADING, conflicts_with = "tls")]
+    concat: bool,
     /// Local address to connect from
     #[arg(long, help_heading = URI_HEADING, value_name = "ADDRESS")]
     host_traddr: Option<String>,
@@ -147,6 +169,9 @@ impl UriArgs {
             dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file.clone(),
             tls: self.tls,
             tls_key_file: self.tls_key_file.clone(),
+            keyring: self.keyring.clone(),
+            tls_key: self.tls_key.clone(),
+            concat: self.concat,
             host_traddr: self.host_traddr.clone(),
             host_iface: self.host_iface.clone(),
             hdr_digest: self.hdr_digest,

@@ -4,7 +4,7 @@
 //! What of that is a transport's is in its link. Reconnecting is the background thread's matter
 //! ([`crate::admin`]), and so is everything on a controller that is connected.
 
-mod authenticate;
+pub(crate) mod authenticate;
 pub(crate) mod discover;
 pub(crate) mod establish;
 pub(crate) mod reach;

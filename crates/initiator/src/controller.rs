@@ -4,6 +4,7 @@
 
 mod copies;
 pub(crate) mod namespace;
+pub(crate) mod reauthenticate;
 pub mod stepped;
 
 use std::net::SocketAddr;
@@ -41,6 +42,7 @@ use crate::wait::lock::lock;
 use crate::wait::on_thread::on_thread;
 use crate::wait::{Waiter, run};
 use namespace::{Namespace, Pool};
+use reauthenticate::Reauthenticated;
 
 /// How often a namespace is read again that changes while it is opened.
 const OPEN_TRIES: u32 = 10;
@@ -454,6 +456,21 @@ impl Controller {
     /// As [`Controller::queue_pair`].
     pub fn queue_pair_of<B: IoBuffer>(&self, class: QueueClass) -> Result<QueuePair<B>, Error> {
         QueuePair::connect(Arc::clone(&self.0.shared), Some(self.guard()), Some(class))
+    }
+
+    /// Proves to the controller again who this host is, by DH-HMAC-CHAP with the secrets as they
+    /// are now, and has it prove itself if
+    /// [`Options::dhchap_ctrl_key`](crate::Options::dhchap_ctrl_key) is set. I/O goes on meanwhile.
+    /// With [`Options::concat`](crate::Options::concat), the key for TLS is replaced; connections
+    /// that are there keep theirs.
+    ///
+    /// Returns what was agreed on (Base, In-band Authentication).
+    ///
+    /// # Errors
+    /// The controller refuses, or is refused. It ends its connections then, and the controller
+    /// reconnects.
+    pub fn reauthenticate(&self) -> Result<Reauthenticated, ConnectError> {
+        reauthenticate::reauthenticate(self)
     }
 
     /// Drops all connections and reconnects, as after a loss. Does not wait, but the controller is

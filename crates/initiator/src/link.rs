@@ -26,6 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ebof_nvme::{ControllerId, Cqe, QueueId, Sqe};
+use ebof_tls::TlsPsk;
 
 use crate::command::data::{AdminData, IoBuffer};
 use crate::command::slots::Slots;
@@ -159,7 +160,7 @@ pub(crate) enum HostLink {
 }
 
 /// The queue that a link is for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) queue: QueueId,
     pub(crate) entries: u16,
@@ -167,6 +168,8 @@ pub(crate) struct Wanted {
     pub(crate) controller: ControllerId,
     /// Data bytes that the controller takes in a command capsule of an I/O queue.
     pub(crate) in_capsule: usize,
+    /// The key for TLS that authentication has generated for this controller.
+    pub(crate) psk: Option<Arc<TlsPsk>>,
 }
 
 /// Calls a method of [`Transport`] on the link's variant.
@@ -203,6 +206,12 @@ impl HostLink {
     pub(crate) fn allow_graceful_close(&mut self) {
         either!(self, link => link.allow_graceful_close());
     }
+
+    /// Closes a link that has no commands.
+    pub(crate) fn end(mut self) {
+        self.allow_graceful_close();
+        either!(self, link => link.close(&mut Slots::<Vec<u8>>::new(1)));
+    }
 }
 
 /// Connects a queue by `options`. Records its progress in `tried`. Also returns the target's
@@ -215,7 +224,7 @@ pub(crate) async fn connect(
     cancel: &Cancel,
 ) -> Result<(HostLink, SocketAddr), ConnectErrorKind> {
     // What was asked for is not left out: others would see what was to be hidden.
-    if options.tls.is_some() && !matches!(options.transport, transport::Transport::Tcp) {
+    if (options.tls.is_some() || options.concat) && !matches!(options.transport, transport::Transport::Tcp) {
         return Err(ConnectErrorKind::Unsupported { what: "TLS is for NVMe/TCP over sockets only" });
     }
     match &options.transport {
@@ -228,7 +237,7 @@ pub(crate) async fn connect(
             Ok((HostLink::Rdma(link), peer))
         }
         transport::Transport::Tcp | transport::Transport::Streams(_) => {
-            let (link, peer) = tcp::connect(options, wanted.queue, tried, waiter, cancel).await?;
+            let (link, peer) = tcp::connect(options, &wanted, tried, waiter, cancel).await?;
             Ok((HostLink::Tcp(link), peer))
         }
     }

@@ -47,6 +47,10 @@ pub struct Options {
     pub dhchap_ctrl_key: Option<KeySource>,
     /// With it, connections over TCP are TLS connections (`--tls`).
     pub tls: Option<Tls>,
+    /// Authentication generates a PSK for TLS (`--concat`, secure channel concatenation), with
+    /// which every queue comes; needs [`Options::dhchap_key`]. Not for discovery controllers, which
+    /// ask for no authentication.
+    pub concat: bool,
     /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write
     /// queues. The target may grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds
     /// makes an admin-only connection.
@@ -163,6 +167,7 @@ impl Options {
             dhchap_key: None,
             dhchap_ctrl_key: None,
             tls: None,
+            concat: false,
             // A discovery controller has no I/O queues.
             nr_io_queues: if discovery { 0 } else { u16::try_from(cores).unwrap_or(u16::MAX) },
             nr_write_queues: 0,

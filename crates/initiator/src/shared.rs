@@ -18,7 +18,7 @@ use std::time::Instant;
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe};
 use rustix::io::Errno;
 
-pub(crate) use info::Info;
+pub(crate) use info::{GeneratedPsk, Info};
 
 use crate::command::data::Data;
 use crate::command::small_commands::SmallCommands;
@@ -385,6 +385,7 @@ mod tests {
             peer: SocketAddr::from(([0; 4], 0)),
             namespaces: None,
             inspected: Vec::new(),
+            psk: GeneratedPsk::default(),
         };
         let waiter = Waiter::stepped(&Clock::simulated(1));
         let cancel = waiter.cancel().unwrap();

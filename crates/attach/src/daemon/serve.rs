@@ -103,6 +103,10 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
                 data.clear();
                 rescan(shared)
             }
+            Call::Reauthenticate => {
+                data.clear();
+                reauthenticate(shared)
+            }
         };
         control::send(stream.get_mut(), &answer, &data)?;
     }
@@ -175,6 +179,18 @@ fn io_command(shared: &Shared, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, ebo
         None => queue.insert(shared.controller.queue_pair()?),
     };
     queue.execute(sqe, data)
+}
+
+fn reauthenticate(shared: &Shared) -> Answer {
+    match shared.controller.reauthenticate() {
+        Ok(done) => Answer::Authenticated {
+            hash: done.hash.to_string(),
+            group: done.group.to_string(),
+            mutual: done.is_mutual,
+            tls_key_replaced: done.has_replaced_psk,
+        },
+        Err(error) => Answer::Failed { message: error.to_string() },
+    }
 }
 
 fn rescan(shared: &Shared) -> Answer {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ebof_attach::Client;
 use ebof_attach::usage::{LocalDevice, local_devices};
+use ebof_attach::{Authenticated, Client};
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Nsid, Sqe};
 
@@ -57,6 +57,10 @@ impl Device for Attached {
 
     fn reset(&mut self) -> anyhow::Result<()> {
         Ok(self.client.reset()?)
+    }
+
+    fn reauthenticate(&mut self) -> anyhow::Result<Authenticated> {
+        Ok(self.client.reauthenticate()?)
     }
 
     fn rescan(&mut self) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ebof_attach::Authenticated;
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::AdminData;
 use ebof_nvme::opcode::{admin as opcode, fabrics};
@@ -109,6 +110,10 @@ impl Device for DryRun {
 
     fn reset(&mut self) -> anyhow::Result<()> {
         Err(NotSent::Other(format!("reset of {}", self.name())).into())
+    }
+
+    fn reauthenticate(&mut self) -> anyhow::Result<Authenticated> {
+        Err(NotSent::Other(format!("authentication to {}", self.name())).into())
     }
 
     fn rescan(&mut self) -> anyhow::Result<()> {

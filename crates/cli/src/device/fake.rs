@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ebof_attach::Authenticated;
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::AdminData;
 use ebof_nvme::{Cid, Cqe, Nsid, Sqe, Status};
@@ -144,6 +145,11 @@ impl Device for Fake {
     fn reset(&mut self) -> anyhow::Result<()> {
         self.resets += 1;
         Ok(())
+    }
+
+    fn reauthenticate(&mut self) -> anyhow::Result<Authenticated> {
+        let [hash, group] = ["SHA-512", "ffdhe3072"].map(str::to_owned);
+        Ok(Authenticated { hash, group, mutual: false, tls_key_replaced: true })
     }
 
     fn rescan(&mut self) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ebof_attach::Authenticated;
 use ebof_attach::usage::{LocalDevice, local_devices};
 use ebof_initiator::{AdminData, Controller, Options, QueuePair};
 use ebof_nvme::{Cqe, Nsid, Sqe};
@@ -89,6 +90,16 @@ impl Device for Remote {
             "see whether the target still runs and is reached, with `ebof discover`",
         )
         .into())
+    }
+
+    fn reauthenticate(&mut self) -> anyhow::Result<Authenticated> {
+        let done = self.controller().reauthenticate()?;
+        Ok(Authenticated {
+            hash: done.hash.to_string(),
+            group: done.group.to_string(),
+            mutual: done.is_mutual,
+            tls_key_replaced: done.has_replaced_psk,
+        })
     }
 
     fn rescan(&mut self) -> anyhow::Result<()> {

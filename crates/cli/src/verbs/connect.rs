@@ -424,9 +424,11 @@ fn wants_tls(entry: &DiscoveryEntry) -> Option<SecType> {
     tls.filter(|_| entry.requirements().secure_channel_required() != Some(false))
 }
 
-/// The same, if connections of this service are without.
+/// The same, if connections of this service are without. A subsystem that wants TLS may be at a
+/// port where it begins with authentication.
 fn lacks_tls(service: &FabricArgs, entry: &DiscoveryEntry) -> Option<SecType> {
-    wants_tls(entry).filter(|security| !service.overrides.tls || *security != SecType::TLS_1_3)
+    let has_tls = service.overrides.tls || service.overrides.concat;
+    wants_tls(entry).filter(|security| !has_tls || *security != SecType::TLS_1_3)
 }
 
 /// Where a record is, and of which subsystem; `None` if it cannot be used.

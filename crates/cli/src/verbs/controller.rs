@@ -1,8 +1,9 @@
-//! The controller itself: `show-regs`, `reset`, `ns-rescan`.
+//! The controller itself: `show-regs`, `reset`, `reauthenticate`, `ns-rescan`.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use ebof_attach::Authenticated;
 
 use super::Outcome;
 use super::on_device::{Shown, on_device};
@@ -66,6 +67,22 @@ impl Plain {
     pub(crate) fn reset(self, global: &Global) -> Outcome {
         self.device.open(Needs::Admin, global)?.reset()?;
         show(global, &Done::new("reset", self.device.name(), "Success"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Authenticates again, with the secret as it is now.
+    pub(crate) fn reauthenticate(self, global: &Global) -> Outcome {
+        let mut device = self.device.open(Needs::Admin, global)?;
+        let Authenticated { hash, group, mutual, tls_key_replaced } = device.reauthenticate()?;
+        let also = if mutual { ", and so is the target" } else { "" };
+        let replaced = if tls_key_replaced { "; the key for TLS is replaced" } else { "" };
+        let line = format!("this host is authenticated by {hash} and {group}{also}{replaced}");
+        let done = Done::new("reauthenticate", device.name(), &line)
+            .with("hash", hash)
+            .with("group", group)
+            .with("mutual", mutual)
+            .with("tls_key_replaced", tls_key_replaced);
+        show(global, &done)?;
         Ok(ExitCode::SUCCESS)
     }
 }

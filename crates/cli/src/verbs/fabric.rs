@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ebof_attach::{Kind, Request};
-use ebof_initiator::{Options, Overrides};
+use ebof_authentication::Secret;
+use ebof_initiator::{KeySource, KeyText, Options, Overrides};
 use ebof_nvme::Nqn;
 use ebof_nvme::uri::Transport;
 
@@ -42,24 +43,70 @@ pub(crate) struct FabricArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
     #[command(flatten)]
+    pub(super) secrets: GivenSecrets,
+    #[command(flatten)]
     pub(super) later: Later,
+}
+
+/// Secrets on the command line, where others can see them: for scripts that were written for
+/// nvme-cli.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct GivenSecrets {
+    /// Our secret for authentication; others can see it here (see --dhchap-secret-file)
+    #[arg(
+        short = 'S',
+        long,
+        alias = "kxchap-secret",
+        value_name = "SECRET",
+        value_parser = key_text,
+        conflicts_with = "dhchap_secret_file"
+    )]
+    dhchap_secret: Option<KeyText>,
+    /// The subsystem's secret; others can see it here (see --dhchap-ctrl-secret-file)
+    #[arg(
+        short = 'C',
+        long,
+        alias = "kxchap-ctrl-secret",
+        value_name = "SECRET",
+        value_parser = key_text,
+        conflicts_with = "dhchap_ctrl_secret_file"
+    )]
+    dhchap_ctrl_secret: Option<KeyText>,
+}
+
+impl GivenSecrets {
+    /// Checks them, and says who can see them.
+    fn check(&self, overrides: &Overrides) -> Result<(), Failure> {
+        let given = [("--dhchap-secret", &self.dhchap_secret), ("--dhchap-ctrl-secret", &self.dhchap_ctrl_secret)];
+        for (option, text) in given {
+            let Some(text) = text else { continue };
+            if let Err(error) = Secret::parse(text.text()) {
+                let advice = "`ebof gen-dhchap-key` makes one";
+                return Err(Failure::usage(format!("{option} is no secret: {error}"), advice));
+            }
+            say(&format!(
+                "warning: others on this machine can see what is on a command line: {option}-file FILE keeps it to you"
+            ));
+        }
+        if self.dhchap_ctrl_secret.is_some() && self.dhchap_secret.is_none() && overrides.dhchap_secret_file.is_none() {
+            let advice = "give it with --dhchap-secret-file FILE";
+            return Err(Failure::usage("--dhchap-ctrl-secret needs this host's secret, too", advice));
+        }
+        Ok(())
+    }
+}
+
+/// It is checked later: an error of the parser would show it.
+#[expect(clippy::unnecessary_wraps, reason = "a parser of clap's")]
+fn key_text(text: &str) -> Result<KeyText, String> {
+    Ok(KeyText::from(text))
 }
 
 /// Options of nvme-cli that are not supported yet.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Later {
-    #[arg(short = 'S', long, alias = "kxchap-secret", hide = true, value_name = "SECRET")]
-    dhchap_secret: Option<String>,
-    #[arg(short = 'C', long, alias = "kxchap-ctrl-secret", hide = true, value_name = "SECRET")]
-    dhchap_ctrl_secret: Option<String>,
-    #[arg(long, hide = true)]
-    keyring: Option<String>,
-    #[arg(long, alias = "tls_key", hide = true)]
-    tls_key: Option<String>,
     #[arg(long, hide = true)]
     tls_key_identity: Option<String>,
-    #[arg(long, hide = true)]
-    concat: bool,
     #[arg(short = 'J', long, hide = true, value_name = "FILE")]
     config: Option<String>,
     #[arg(short = 'p', long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
@@ -83,19 +130,9 @@ pub(crate) struct Later {
 
 impl Later {
     fn refuse(&self) -> Result<(), Failure> {
-        let tls = "name a file with the key, which nobody else may read (mode 600): --tls --tls-key-file FILE";
-        let concat = "connect with a key of its own: --tls --tls-key-file FILE";
-        let keys = "write the secret to a file that nobody else may read (mode 600), and name it with --dhchap-secret-file: \
-                    others can see what is on a command line";
-        let ctrl_keys =
-            "write it to a file that nobody else may read (mode 600), and name it with --dhchap-ctrl-secret-file";
+        let tls = "leave it away: the key's own length and hash decide";
         let other = "leave it away: this version of ebof does not support it";
         let given = [
-            ("--dhchap-secret", self.dhchap_secret.is_some(), keys),
-            ("--dhchap-ctrl-secret", self.dhchap_ctrl_secret.is_some(), ctrl_keys),
-            ("--concat", self.concat, concat),
-            ("--keyring", self.keyring.is_some(), tls),
-            ("--tls-key", self.tls_key.is_some(), tls),
             ("--tls-key-identity", self.tls_key_identity.is_some(), tls),
             ("--config", self.config.is_some(), other),
             ("--device", self.device.is_some(), "say where the discovery service is with --traddr and --trsvcid"),
@@ -125,6 +162,11 @@ impl FabricArgs {
         if let Some(traddr) = &self.traddr {
             check_address(traddr)?;
         }
+        self.secrets.check(&self.overrides)?;
+        if self.overrides.tls_key.as_ref().is_some_and(|key| key.starts_with("NVMeTLSkey-1:")) {
+            let advice = "name a file with it, which nobody else may read (mode 600): --tls --tls-key-file FILE";
+            return Err(Failure::unsupported("--tls-key takes the description or the number of a key", advice));
+        }
         self.later.refuse()?;
         for (option, nqn) in [("--nqn", &self.nqn), ("--hostnqn", &self.overrides.hostnqn)] {
             if let Some(warning) = nqn.as_ref().and_then(|nqn| strange_name(option, nqn)) {
@@ -138,6 +180,13 @@ impl FabricArgs {
     pub(super) fn options(&self, traddr: &str, trsvcid: u16, nqn: Nqn) -> Options {
         let mut options = Options::new(traddr, trsvcid, nqn);
         self.overrides.apply(&mut options);
+        let GivenSecrets { dhchap_secret, dhchap_ctrl_secret } = self.secrets.clone();
+        if let Some(text) = dhchap_secret {
+            options.dhchap_key = Some(KeySource::Text(text));
+        }
+        if let Some(text) = dhchap_ctrl_secret {
+            options.dhchap_ctrl_key = Some(KeySource::Text(text));
+        }
         if let Some(transport) = Transport::from_name(&self.transport) {
             options.transport = transport.into();
         }
@@ -175,6 +224,8 @@ impl FabricArgs {
             duplicate_connect: self.duplicate_connect,
             kind,
             owner: self.owner.clone(),
+            dhchap_secret: self.secrets.dhchap_secret.clone(),
+            dhchap_ctrl_secret: self.secrets.dhchap_ctrl_secret.clone(),
         }
     }
 }

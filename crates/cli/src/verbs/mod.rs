@@ -72,7 +72,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 102] = [
+pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -232,6 +232,9 @@ pub(crate) static VERBS: [Verb; 102] = [
     Verb::new(Group::Change, "reset", &Of(controller::Plain::reset))
         .about("Reset a controller: close its connections and connect again")
         .example("ebof reset nvme0"),
+    Verb::new(Group::Change, "reauthenticate", &Of(controller::Plain::reauthenticate))
+        .about("Prove to a controller again who this host is, and replace the key of --concat")
+        .example("ebof reauthenticate nvme0"),
     Verb::new(Group::Change, "subsystem-reset", &Of(property::SubsystemReset::run))
         .about("Reset the whole NVM subsystem")
         .example("ebof subsystem-reset nvme0"),

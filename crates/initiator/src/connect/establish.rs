@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebof_authentication::message::SecureChannel;
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
 use ebof_nvme::feature::{AsyncEventConfig, Fid, NumberOfQueues, SetFeature};
 use ebof_nvme::identify::{
@@ -15,8 +16,10 @@ use ebof_nvme::identify::{
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cap, Cc, Csts, offset};
 use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
+use ebof_tls::TlsPsk;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::authenticate::generated;
 use crate::command::data::AdminData;
 use crate::command::limits::Limits;
 use crate::engine::Engine;
@@ -25,8 +28,8 @@ use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, 
 use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
-use crate::shared::Info;
 use crate::shared::bindings::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
+use crate::shared::{GeneratedPsk, Info};
 use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue, as of the Linux host; every controller accepts it.
@@ -93,16 +96,14 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     async fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
-        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
-        let admin = Wanted {
-            queue: QueueId::ADMIN,
-            entries: ADMIN_ENTRIES,
-            controller: ControllerId(0),
-            // As of the Linux host, which sends no data in capsules of the Admin Queue over RDMA.
-            in_capsule: 0,
+        let psk = match discovery {
+            Some(true) => None,
+            _ if !self.options.concat => None,
+            _ => Some(self.generate_psk().await?),
         };
-        let peer = self.open(&mut engine, admin).await?;
-        let id = self.connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC).await?;
+        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
+        let peer = self.open(&mut engine, admin_queue(psk.clone())).await?;
+        let id = self.connect_admin(&mut engine).await?;
         self.tried.step = Step::Enable;
         let cap = Cap(self.property(&mut engine, Property::get(offset::CAP, 8), "Property Get (CAP)").await?);
         self.enable(&mut engine, cap).await?;
@@ -136,15 +137,32 @@ impl Attempt<'_> {
                 namespaces,
                 limits,
                 inspected: Vec::new(),
+                psk: GeneratedPsk::new(psk),
             },
         ))
+    }
+
+    /// Secure channel concatenation: authenticates on an Admin Queue without TLS, which ends then.
+    async fn generate_psk(&mut self) -> Result<Arc<TlsPsk>, Kind> {
+        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
+        self.open(&mut engine, admin_queue(None)).await?;
+        let (_, authreq) = self.send_connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC).await?;
+        if authreq & (ConnectResult::AUTHENTICATION_REQUIRED | ConnectResult::SECURE_CHANNEL_REQUIRED) == 0 {
+            return Err(Kind::AuthenticationNotOffered);
+        }
+        let proof = self.authenticate(&mut engine, SecureChannel::New).await?;
+        self.is_proven = proof.is_mutual;
+        if let Some(link) = engine.detach() {
+            link.end();
+        }
+        generated(self.options, &proof)
     }
 
     async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<HostLink, Kind> {
         // For the Connect command.
         let mut engine = Engine::new(1, false, self.waiter.time.clone());
         let (entries, controller, in_capsule) = (info.io_entries, info.id, info.in_capsule_bytes());
-        self.open(&mut engine, Wanted { queue, entries, controller, in_capsule }).await?;
+        self.open(&mut engine, Wanted { queue, entries, controller, in_capsule, psk: info.psk.get() }).await?;
         self.connect(&mut engine, queue, info.io_entries, info.id).await?;
         Ok(engine.detach().expect("the link that Connect was answered over"))
     }
@@ -164,6 +182,11 @@ impl Attempt<'_> {
         Duration::from_millis(u64::from(self.options.connect_timeout_ms.max(1)))
     }
 
+    async fn connect_admin(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<ControllerId, Kind> {
+        self.connect(engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC).await
+    }
+
+    /// Connects and, where that is asked for, authenticates.
     async fn connect(
         &mut self,
         engine: &mut Engine<Vec<u8>>,
@@ -171,6 +194,26 @@ impl Attempt<'_> {
         entries: u16,
         controller: ControllerId,
     ) -> Result<ControllerId, Kind> {
+        let (id, authreq) = self.send_connect(engine, queue, entries, controller).await?;
+        if authreq & ConnectResult::SECURE_CHANNEL_REQUIRED != 0 {
+            return Err(Kind::SecureChannelRequired);
+        }
+        if authreq & ConnectResult::AUTHENTICATION_REQUIRED != 0 {
+            let proof = self.authenticate(engine, SecureChannel::None).await?;
+            tracing::debug!(hash = %proof.hash, group = %proof.group, mutual = proof.is_mutual, "authenticated");
+            self.is_proven |= proof.is_mutual;
+        }
+        Ok(id)
+    }
+
+    /// Sends Connect. Returns the controller, and what it asks for before anything else (AUTHREQ).
+    async fn send_connect(
+        &mut self,
+        engine: &mut Engine<Vec<u8>>,
+        queue: QueueId,
+        entries: u16,
+        controller: ControllerId,
+    ) -> Result<(ControllerId, u16), Kind> {
         self.tried.step = Step::Connect;
         let mut data = ConnectData::zeroed();
         data.hostid = self.options.host_id.0;
@@ -190,18 +233,10 @@ impl Attempt<'_> {
             return Err(connect_kind(&cqe));
         }
         let (id, authreq) = ConnectResult::connected(cqe.result());
-        if authreq & ConnectResult::SECURE_CHANNEL_REQUIRED != 0 {
-            return Err(Kind::SecureChannelRequired);
-        }
         if id.0 > ControllerId::MAX.0 || (!queue.is_admin() && id != controller) {
             return Err(Kind::Protocol { violation: format!("Connect answered with controller ID {id}") });
         }
-        if authreq & ConnectResult::AUTHENTICATION_REQUIRED != 0 {
-            let proof = self.authenticate(engine).await?;
-            tracing::debug!(hash = %proof.hash, group = %proof.group, mutual = proof.is_mutual, "authenticated");
-            self.is_proven = proof.is_mutual;
-        }
-        Ok(id)
+        Ok((id, authreq))
     }
 
     async fn enable(&mut self, engine: &mut Engine<Vec<u8>>, cap: Cap) -> Result<(), Kind> {
@@ -393,7 +428,19 @@ async fn run_until<T>(
     }
 }
 
-pub(super) fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
+/// The Admin Queue, over TLS with this key or without one that was generated.
+pub(super) fn admin_queue(psk: Option<Arc<TlsPsk>>) -> Wanted {
+    Wanted {
+        queue: QueueId::ADMIN,
+        entries: ADMIN_ENTRIES,
+        controller: ControllerId(0),
+        // As of the Linux host, which sends no data in capsules of the Admin Queue over RDMA.
+        in_capsule: 0,
+        psk,
+    }
+}
+
+pub(crate) fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
     cqe.status().ok().map_err(|status| Kind::Status { command, status })
 }
 

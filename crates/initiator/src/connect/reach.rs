@@ -1,11 +1,8 @@
 //! Whether a target answers at an address, before anything is asked of it.
 
-use ebof_nvme::{ControllerId, QueueId};
-
-use crate::command::slots::Slots;
-use crate::connect::establish::ADMIN_ENTRIES;
+use crate::connect::establish::admin_queue;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind};
-use crate::link::{self, HostLink, Transport as _, Wanted, either};
+use crate::link;
 use crate::options::Options;
 use crate::wait::{Waiter, run};
 
@@ -20,11 +17,10 @@ pub fn reach(options: &Options) -> Result<(), ConnectError> {
     let cancel = waiter.cancel().map_err(|errno| {
         ConnectError::new(Kind::System { action: "making an event descriptor", errno }, tried.clone())
     })?;
-    let wanted = Wanted { queue: QueueId::ADMIN, entries: ADMIN_ENTRIES, controller: ControllerId(0), in_capsule: 0 };
+    let wanted = admin_queue(None);
     match run(link::connect(options, wanted, &mut tried, &waiter, &cancel)) {
-        Ok((mut link, _)) => {
-            link.allow_graceful_close();
-            either!(link, link => link.close(&mut Slots::<Vec<u8>>::new(1)));
+        Ok((link, _)) => {
+            link.end();
             Ok(())
         }
         Err(kind) => Err(ConnectError::new(kind, tried)),

@@ -184,6 +184,8 @@ pub enum ConnectErrorKind {
     AuthenticationRequired,
     /// The target requires authentication with secure channel concatenation.
     SecureChannelRequired,
+    /// The target asks for no authentication, by which a key for TLS would have been generated.
+    AuthenticationNotOffered,
     /// The target wants no authentication, in which it would have to prove itself.
     NotProven,
     /// A secret of this host cannot be used.
@@ -347,6 +349,7 @@ impl ConnectErrorKind {
             Self::NotDiscovery => "not-discovery",
             Self::AuthenticationRequired => "authentication-required",
             Self::SecureChannelRequired => "secure-channel-required",
+            Self::AuthenticationNotOffered => "authentication-not-offered",
             Self::NotProven => "not-proven",
             Self::Key(_) => "key",
             Self::Authentication(_) => "authentication",

@@ -1,11 +1,16 @@
 //! Where a secret or key of this host comes from.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ebof_authentication::psk::{IdentityVersion, KeyOrigin};
+use ebof_authentication::response::Names;
 use ebof_authentication::secret::TextError;
-use ebof_authentication::{ConfiguredPsk, Secret};
+use ebof_authentication::{ConfiguredPsk, Derivation, Identity, KeyMaterial, Secret};
+use ebof_tls::TlsPsk;
+use zeroize::Zeroizing;
 
 /// The longest file with a secret.
 const FILE_BYTES_MAX: usize = 4096;
@@ -18,6 +23,32 @@ pub enum KeySource {
     File(PathBuf),
     /// This one.
     Secret(Secret),
+    /// This one, as text.
+    Text(KeyText),
+}
+
+/// A key as somebody gave it to this process: erased when it is dropped, and shown by no `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyText(Zeroizing<String>);
+
+impl KeyText {
+    /// The text. It must not be copied to where it is not erased, or where others can read it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for KeyText {
+    fn from(text: &str) -> Self {
+        Self(Zeroizing::new(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
 }
 
 impl KeySource {
@@ -28,6 +59,9 @@ impl KeySource {
     pub(crate) fn load(&self) -> Result<Secret, String> {
         match self {
             Self::Secret(secret) => Ok(secret.clone()),
+            Self::Text(text) => {
+                Secret::parse(text.text()).map_err(|error| format!("the secret that was given: {error}"))
+            }
             Self::File(path) => first_key(path, Secret::parse),
         }
     }
@@ -50,6 +84,14 @@ pub enum PskSource {
     File(PathBuf),
     /// This one.
     Psk(ConfiguredPsk),
+    /// A keyring of the kernel, with keys that were derived for this host and subsystem (nvme-cli's
+    /// `check-tls-key --insert`); it is read at every connection.
+    Keyring {
+        /// Its name.
+        name: String,
+        /// Only the key of this description or number.
+        key: Option<String>,
+    },
 }
 
 /// That connections are TLS connections, with this host's PSK.
@@ -77,14 +119,15 @@ impl Tls {
         Self { psk, known: Arc::default() }
     }
 
-    /// The PSK.
+    /// What a target may know the PSK by, the likeliest first.
     ///
     /// # Errors
     /// Why there is none, in words.
-    pub(crate) fn load(&self) -> Result<ConfiguredPsk, String> {
+    pub(crate) fn offers(&self, names: &Names) -> Result<Vec<TlsPsk>, String> {
         match &self.psk {
-            PskSource::Psk(psk) => Ok(psk.clone()),
-            PskSource::File(path) => first_key(path, ConfiguredPsk::parse),
+            PskSource::Psk(psk) => Ok(offers(psk, names)),
+            PskSource::File(path) => Ok(offers(&first_key(path, ConfiguredPsk::parse)?, names)),
+            PskSource::Keyring { name, key } => in_keyring(name, key.as_deref(), names),
         }
     }
 
@@ -96,5 +139,72 @@ impl Tls {
     /// The target knows this one.
     pub(crate) fn note_known(&self, which: usize) {
         self.known.store(which, Ordering::Relaxed);
+    }
+}
+
+/// Each name and derivation of a PSK.
+fn offers(psk: &ConfiguredPsk, names: &Names) -> Vec<TlsPsk> {
+    let mut offers: Vec<TlsPsk> = Vec::new();
+    for version in [IdentityVersion::V1, IdentityVersion::V0] {
+        for derivation in [Derivation::Specification, Derivation::Libnvme1] {
+            let retained = psk.retained(&names.host, derivation);
+            let identity = retained.identity(names, version).to_string();
+            // With version 0, names may be too long for one of them.
+            let key = retained.for_tls(names, version, derivation).ok();
+            let offer = key.and_then(|key| TlsPsk::new(identity, retained.hash(), key).ok());
+            offers.extend(offer);
+        }
+    }
+    offers
+}
+
+/// The keys of both names in a keyring, in the order in which Linux' host takes them.
+fn in_keyring(keyring: &str, key: Option<&str>, names: &Names) -> Result<Vec<TlsPsk>, String> {
+    let identity_of = |description: &str| {
+        let identity = description.parse::<Identity>().ok()?;
+        (identity.names == *names && identity.origin == KeyOrigin::Retained).then_some(identity)
+    };
+    let is_named =
+        |description: &str, serial: i32| key.is_none_or(|key| key == description || key.parse() == Ok(serial));
+    let found = ebof_state::read_psks(keyring, |description, serial| {
+        is_named(description, serial) && identity_of(description).is_some()
+    });
+    let mut found: Vec<(Identity, TlsPsk)> = found
+        .map_err(|error| error.to_string())?
+        .into_iter()
+        .filter_map(|key| {
+            let identity = identity_of(&key.description)?;
+            let material = KeyMaterial::new(key.payload.to_vec());
+            Some((identity.clone(), TlsPsk::new(key.description, identity.hash, material).ok()?))
+        })
+        .collect();
+    if found.is_empty() {
+        let Names { host, subsystem } = names;
+        let which = key.map_or(String::new(), |key| format!(" {key:?}"));
+        return Err(format!("keyring {keyring:?} has no key{which} of host {host} for {subsystem}"));
+    }
+    found.sort_by_key(|(identity, _)| std::cmp::Reverse((identity.version() as u8, identity.hash.bytes())));
+    Ok(found.into_iter().map(|(_, psk)| psk).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use ebof_nvme::Nqn;
+
+    use super::*;
+
+    #[test]
+    fn a_psk_is_offered_by_both_versions_and_derivations() {
+        let names = |long: usize| {
+            let nqn = |end: &str| Nqn::parse(&format!("nqn.2014-08.org.example:{}{end}", "x".repeat(long))).unwrap();
+            Names { host: nqn("a"), subsystem: nqn("b") }
+        };
+        let psk = ConfiguredPsk::new(KeyMaterial::new(vec![9; 32]), None).unwrap();
+        let versions =
+            |offers: &[TlsPsk]| offers.iter().map(|offer| offer.identity()[..5].to_owned()).collect::<Vec<_>>();
+        assert_eq!(versions(&offers(&psk, &names(0))), ["NVMe1", "NVMe1", "NVMe0", "NVMe0"]);
+        // Version 0 has the names in what is derived from, which has at most 255 bytes but with
+        // libnvme 1.x.
+        assert_eq!(versions(&offers(&psk, &names(120))), ["NVMe1", "NVMe1", "NVMe0"]);
     }
 }

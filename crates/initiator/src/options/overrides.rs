@@ -11,6 +11,9 @@ use ebof_nvme::{HostId, Nqn};
 use crate::options::Options;
 use crate::options::keys::{KeySource, PskSource, Tls};
 
+/// Where Linux has the keys of NVMe over TCP.
+const KEYRING: &str = ".nvme";
+
 /// What differs from the defaults of [`Options`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
@@ -37,12 +40,26 @@ pub struct Overrides {
     /// A file with the subsystem's secret: the target has to prove that it has it, too
     #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::absolute))]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
-    /// Connect over TLS, with the key of --tls-key-file
-    #[cfg_attr(feature = "clap", arg(long, requires = "tls_key_file"))]
+    /// Connect over TLS, with the key of --tls-key-file, or one of the kernel's keyring
+    #[cfg_attr(feature = "clap", arg(long))]
     pub tls: bool,
     /// A file with our key for TLS (a PSK), which nobody else may read
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", requires = "tls", value_parser = parse::absolute))]
     pub tls_key_file: Option<PathBuf>,
+    /// The kernel's keyring with our keys for TLS [default: .nvme]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", requires = "tls", conflicts_with = "tls_key_file"))]
+    pub keyring: Option<String>,
+    /// The key in the keyring, by its description (a PSK identity) or number [default: the first of
+    /// this host and subsystem]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, alias = "tls_key", value_name = "KEY", requires = "tls", conflicts_with = "tls_key_file")
+    )]
+    pub tls_key: Option<String>,
+    /// Authenticate, and go on over TLS with a key that this has generated (secure channel
+    /// concatenation)
+    #[cfg_attr(feature = "clap", arg(long, conflicts_with = "tls"))]
+    pub concat: bool,
     /// I/O queues; one for each processor where nothing is said. For reads only, where there are
     /// write queues
     #[cfg_attr(feature = "clap", arg(short = 'i', long, value_name = "N", value_parser = parse::number::<u16>))]
@@ -143,12 +160,13 @@ impl Overrides {
             ("--hdr-digest", self.hdr_digest),
             ("--data-digest", self.data_digest),
             ("--tls", self.tls),
+            ("--concat", self.concat),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(option, _)| option)
     }
 
-    /// The same without the options of [`Overrides::tcp_option`], but for `--tls`: a connection
-    /// that cannot have it fails, and is not made without.
+    /// The same without the options of [`Overrides::tcp_option`], but for `--tls` and `--concat`:
+    /// a connection that cannot have TLS fails, and is not made without.
     #[must_use]
     pub fn without_tcp_options(&self) -> Self {
         Self {
@@ -162,6 +180,16 @@ impl Overrides {
             hdr_digest: false,
             data_digest: false,
             ..self.clone()
+        }
+    }
+
+    fn psk_source(&self) -> PskSource {
+        match &self.tls_key_file {
+            Some(path) => PskSource::File(path.clone()),
+            None => PskSource::Keyring {
+                name: self.keyring.clone().unwrap_or_else(|| KEYRING.to_owned()),
+                key: self.tls_key.clone(),
+            },
         }
     }
 
@@ -186,7 +214,8 @@ impl Overrides {
         set(&mut options.host_id, self.hostid);
         options.dhchap_key = self.dhchap_secret_file.clone().map(KeySource::File);
         options.dhchap_ctrl_key = self.dhchap_ctrl_secret_file.clone().map(KeySource::File);
-        options.tls = self.tls_key_file.clone().filter(|_| self.tls).map(|path| Tls::new(PskSource::File(path)));
+        options.tls = self.tls.then(|| Tls::new(self.psk_source()));
+        options.concat = self.concat;
         options.host_traddr.clone_from(&self.host_traddr);
         options.host_iface.clone_from(&self.host_iface);
         set(&mut options.nr_io_queues, self.nr_io_queues);
@@ -351,6 +380,9 @@ mod tests {
             dhchap_ctrl_secret_file: Some("/b".into()),
             tls: true,
             tls_key_file: Some("/c".into()),
+            keyring: None,
+            tls_key: None,
+            concat: true,
             nr_io_queues: Some(3),
             nr_write_queues: Some(4),
             nr_poll_queues: Some(5),
@@ -387,6 +419,7 @@ mod tests {
             dhchap_key: Some(KeySource::File("/a".into())),
             dhchap_ctrl_key: Some(KeySource::File("/b".into())),
             tls: Some(Tls::new(PskSource::File("/c".into()))),
+            concat: true,
             nr_io_queues: 3,
             nr_write_queues: 4,
             nr_poll_queues: 5,
@@ -413,6 +446,9 @@ mod tests {
             ..applied(&Overrides::default())
         };
         assert_eq!(format!("{options:?}"), format!("{expected:?}"));
+        let keyring = Overrides { tls: true, tls_key: Some("7".to_owned()), ..Overrides::default() };
+        let source = PskSource::Keyring { name: ".nvme".to_owned(), key: Some("7".to_owned()) };
+        assert_eq!(applied(&keyring).tls, Some(Tls::new(source)));
         let named = applied(&Overrides { hostnqn: Some(host.clone()), ..Overrides::default() });
         assert_eq!(named.host_id, crate::options::host::id_for(&host));
     }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ebof_nvme::ControllerId;
 use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::property::Cap;
+use ebof_tls::TlsPsk;
 
 use crate::command::limits::Limits;
 use crate::shared::bindings::Inspection;
@@ -26,6 +27,27 @@ pub(crate) struct Info {
     pub(crate) limits: Limits,
     /// The open namespaces as found at a reconnect.
     pub(crate) inspected: Vec<Inspection>,
+    /// For TLS of its I/O queues.
+    pub(crate) psk: GeneratedPsk,
+}
+
+/// The key for TLS that authentication has generated, if it has; it is replaced while the
+/// controller is live.
+#[derive(Debug, Default)]
+pub(crate) struct GeneratedPsk(Mutex<Option<Arc<TlsPsk>>>);
+
+impl GeneratedPsk {
+    pub(crate) fn new(psk: Option<Arc<TlsPsk>>) -> Self {
+        Self(Mutex::new(psk))
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<TlsPsk>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn replace(&self, psk: Arc<TlsPsk>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(psk);
+    }
 }
 
 impl Info {

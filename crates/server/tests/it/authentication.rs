@@ -23,14 +23,14 @@ use crate::waiting::until;
 const HOST: &str = "nqn.2014-08.org.example:blade1";
 
 /// A directory with keys, and a configuration that has them.
-struct Rig {
+pub(crate) struct Rig {
     directory: TempDir,
-    config: Config,
+    pub(crate) config: Config,
 }
 
 impl Rig {
     /// With a subsystem for any host, and one host that has a key.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let rig = Self { directory, config: one_subsystem(["mem:16Mi"]) };
         rig.put("host", &[secret(1)]);
@@ -51,13 +51,13 @@ impl Rig {
     }
 
     /// Writes a file with keys.
-    fn put(&self, name: &str, secrets: &[Secret]) {
+    pub(crate) fn put(&self, name: &str, secrets: &[Secret]) {
         let lines: Vec<String> = secrets.iter().map(|secret| format!("{}\n", *secret.to_text())).collect();
         fs::write(self.path(name), lines.concat()).unwrap();
         fs::set_permissions(self.path(name), Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn start(&self) -> (Target, SocketAddr) {
+    pub(crate) fn start(&self) -> (Target, SocketAddr) {
         let settings = Settings { threads: Some(2), pin: false, ..Settings::default() };
         let target = Target::start(self.config.clone(), settings).unwrap();
         let address = target.addresses()[0].1;
@@ -65,7 +65,7 @@ impl Rig {
     }
 }
 
-fn secret(seed: u8) -> Secret {
+pub(crate) fn secret(seed: u8) -> Secret {
     Secret::new(KeyMaterial::new(vec![seed; 32]), Some(Hash::Sha256)).unwrap()
 }
 
@@ -76,13 +76,13 @@ fn options(address: SocketAddr) -> Options {
     options
 }
 
-fn with_key(address: SocketAddr, key: Secret) -> Options {
+pub(crate) fn with_key(address: SocketAddr, key: Secret) -> Options {
     let mut options = options(address);
     options.dhchap_key = Some(KeySource::Secret(key));
     options
 }
 
-fn works(controller: &Controller) {
+pub(crate) fn works(controller: &Controller) {
     let namespace = controller.namespace(Nsid(1)).unwrap();
     namespace.write(0, &[7; 4096], false).unwrap();
     let mut back = vec![0; 4096];

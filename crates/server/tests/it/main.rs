@@ -9,6 +9,7 @@
 mod authentication;
 mod bad_blocks;
 mod bad_input;
+mod concatenation;
 mod config;
 mod copies;
 mod damage;

@@ -210,13 +210,13 @@ fn a_byte_keeps_no_processor_busy() {
 }
 
 /// Passes connections on, and keeps what they carry.
-struct Wire {
-    address: SocketAddr,
+pub(crate) struct Wire {
+    pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Wire {
-    fn to(target: SocketAddr) -> Self {
+    pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Mutex<Vec<u8>>>::default();
@@ -243,7 +243,7 @@ impl Wire {
     }
 
     /// Whether it has carried the text, in any direction.
-    fn has_seen(&self, text: &[u8]) -> bool {
+    pub(crate) fn has_seen(&self, text: &[u8]) -> bool {
         let seen = self.seen.lock().unwrap();
         assert!(!seen.is_empty());
         seen.windows(text.len()).any(|window| window == text)

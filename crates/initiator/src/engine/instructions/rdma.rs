@@ -43,7 +43,8 @@ impl World {
         let waiter = Waiter::stepped(&clock);
         let cancel = waiter.cancel().unwrap();
         let mut tried = options.tried(1);
-        let wanted = Wanted { queue: QueueId(1), entries: ENTRIES, controller: ControllerId(1), in_capsule: 0 };
+        let wanted =
+            Wanted { queue: QueueId(1), entries: ENTRIES, controller: ControllerId(1), in_capsule: 0, psk: None };
         let mut controller = None;
         let link: HostLink = {
             let mut connecting = pin!(link::connect(&options, wanted, &mut tried, &waiter, &cancel));

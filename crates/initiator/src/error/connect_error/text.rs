@@ -60,6 +60,9 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         K::SecureChannelRequired => {
             format!("cannot connect to {to}: the target wants authentication with a secure channel behind it")
         }
+        K::AuthenticationNotOffered => {
+            format!("cannot connect to {to}: the target does not authenticate this host, which --concat needs")
+        }
         K::NotProven => format!("cannot connect to {to}: the target does not prove that it is the one that is meant"),
         K::Key(_) => format!("cannot connect to {to}: this host's secret or key cannot be used"),
         K::Authentication(Refusal::ByController { .. } | Refusal::Unexplained) => {
@@ -136,6 +139,7 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::NotDiscovery => "Identify Controller: not a discovery controller".to_owned(),
         K::AuthenticationRequired => "Connect asks for authentication before anything else".to_owned(),
         K::SecureChannelRequired => "Connect asks for secure channel concatenation (ASCR)".to_owned(),
+        K::AuthenticationNotOffered => "Connect asks for no authentication".to_owned(),
         K::NotProven => "Connect does not ask for authentication, in which the target would prove itself".to_owned(),
         K::Key(reason) => reason.clone(),
         K::Authentication(refusal) => refusal.to_string(),
@@ -230,9 +234,12 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::NotDiscovery => {
             "use `ebof connect` for it; to discover, leave the NQN away or give the discovery service's".to_owned()
         }
-        K::AuthenticationRequired | K::SecureChannelRequired | K::NotProven | K::Key(_) | K::Authentication(_) => {
-            to_do_about_secrets(kind, tried)
-        }
+        K::AuthenticationRequired
+        | K::SecureChannelRequired
+        | K::AuthenticationNotOffered
+        | K::NotProven
+        | K::Key(_)
+        | K::Authentication(_) => to_do_about_secrets(kind, tried),
         K::Tls { .. } => format!(
             "see whether the port has TLS, and whether the target has this key of host {} (`ebof check-tls-key` tells its \
              identity); an ebof target notes why it refuses (`ebof target events`)",
@@ -264,8 +271,14 @@ fn to_do_about_secrets(kind: &K, tried: &Tried) -> String {
             tried.host_nqn
         ),
         K::SecureChannelRequired => {
-            "connect to a port or subsystem without that: TLS is not supported by this version of ebof".to_owned()
+            "connect with --concat and --dhchap-secret-file FILE, or with a key for TLS: --tls --tls-key-file FILE"
+                .to_owned()
         }
+        K::AuthenticationNotOffered => format!(
+            "see whether the target has a secret of host {} (`dhchap_key` of an ebof target), or connect with a key for \
+             TLS: --tls --tls-key-file FILE",
+            tried.host_nqn
+        ),
         K::NotProven => "see whether the target has a secret of this host, and whether the address is right; without \
             --dhchap-ctrl-secret-file anybody's target will do"
             .to_owned(),
@@ -282,7 +295,9 @@ fn to_do_about_authentication(refusal: &Refusal, tried: &Tried) -> String {
             "see which hash functions and groups the target allows: this host offers all".to_owned()
         }
         Refusal::ByController { explanation: Explanation::SecureChannelMismatch } => {
-            "see whether the target wants TLS behind the authentication".to_owned()
+            "see whether the target wants TLS behind the authentication (then: --concat), and whether the port has TLS and \
+             goes without it, too (`tls = \"allowed\"` of an ebof target)"
+                .to_owned()
         }
         Refusal::ByController { .. } | Refusal::Unexplained => format!(
             "compare the secret with the one that the target has of host {} (`ebof check-dhchap-key` shows its kind): a \

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::QueueId;
 use ebof_sockets::Stream;
 use ebof_tcp::Digest;
 use ebof_tcp::host::{Connection, ConnectionConfig};
+use ebof_tls::TlsPsk;
 
 use super::{Tcp, errno, secure, socket};
 use crate::command::data::AdminData;
@@ -14,7 +14,7 @@ use crate::command::slots::Slots;
 use crate::error::Loss;
 use crate::error::connect_error::{ConnectErrorKind as Kind, Step, Tried};
 use crate::link::stop::{Stop, await_ready};
-use crate::link::{Received, Transport as _};
+use crate::link::{Received, Transport as _, Wanted};
 use crate::options::Options;
 use crate::options::transport::Transport;
 use crate::wait::{Cancel, Waiter};
@@ -24,16 +24,17 @@ const ADMIN_STAGING: usize = 16 << 10;
 /// Size of the receive buffer of an I/O queue, bytes: a batch of 64 reads of 4 KiB.
 const IO_STAGING: usize = 256 << 10;
 
-/// Connects `queue` by `options`. Records its progress in `tried`. Also returns the target's
+/// Connects a queue by `options`. Records its progress in `tried`. Also returns the target's
 /// address.
 pub(crate) async fn connect(
     options: &Options,
-    queue: QueueId,
+    wanted: &Wanted,
     tried: &mut Tried,
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Tcp, SocketAddr), Kind> {
-    let (stream, peer) = open(options, tried, waiter, cancel).await?;
+    let queue = wanted.queue;
+    let (stream, peer) = open(options, wanted.psk.as_deref(), tried, waiter, cancel).await?;
     tried.step = Step::Init;
     let staging = if queue.is_admin() { ADMIN_STAGING } else { IO_STAGING };
     let mut link = Tcp::new(stream, Connection::new(config(options)), staging);
@@ -57,11 +58,15 @@ pub(crate) async fn connect(
 /// The byte stream of a new connection.
 async fn open(
     options: &Options,
+    generated: Option<&TlsPsk>,
     tried: &mut Tried,
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Stream, SocketAddr), Kind> {
     let Transport::Streams(dialer) = &options.transport else {
+        if let Some(psk) = generated {
+            return secure::connect_with(options, psk, tried, waiter, cancel).await;
+        }
         if let Some(tls) = &options.tls {
             return secure::connect(options, tls, tried, waiter, cancel).await;
         }
