@@ -175,6 +175,11 @@ impl Text<'_> {
                 }
                 ("boot", DeValue::Boolean(wanted)) => boot = *wanted,
                 ("boot", _) => return Err(self.wrong(&value.span(), "`boot` is true or false", "write boot = false")),
+                // This file is shown, compared and copied.
+                (secret, _) if secret.ends_with("-secret") => {
+                    let advice = format!("name a file with it, which nobody else may read: {secret}-file = \"/PATH\"");
+                    return Err(self.wrong(&key.span(), "a secret does not belong into this file", &advice));
+                }
                 _ => {
                     if let Some(word) = self.word(&option, key, value)? {
                         words.push(word);
@@ -313,11 +318,11 @@ mod tests {
             (&format!("{entry}boot = 1\n"), "c.toml:4: `boot` is true or false"),
             (
                 &format!("{entry}keyring = \".nvme\"\n"),
-                "c.toml:1: --keyring cannot be used\n  name a file with the key",
+                "c.toml:1: the following required arguments were not provided: --tls\n",
             ),
             (
-                &format!("{entry}tls = true\n"),
-                "c.toml:1: the following required arguments were not provided: --tls-key-file <FILE>\n",
+                &format!("{entry}dhchap-secret = \"DHHC-1:x\"\n"),
+                "c.toml:4: a secret does not belong into this file\n  name a file with it",
             ),
             (&format!("{entry}name = \"a\"\n{entry}name = \"a\"\n"), "c.toml:5: the name \"a\" is taken"),
             ("[[connections]]\ntraddr = \"a:1\"\nnqn = \"x\"\n", "c.toml:1: --traddr \"a:1\" is more than an address"),
@@ -326,9 +331,12 @@ mod tests {
             assert!(told.starts_with(expected), "{text}: {told}");
         }
         // Keys that need each other.
-        for keys in
-            ["tls = true\ntls-key-file = \"/k\"", "dhchap-secret-file = \"/a\"\ndhchap-ctrl-secret-file = \"/b\""]
-        {
+        for keys in [
+            "tls = true\ntls-key-file = \"/k\"",
+            "tls = true\nkeyring = \".nvme\"",
+            "dhchap-secret-file = \"/a\"\ndhchap-ctrl-secret-file = \"/b\"",
+            "dhchap-secret-file = \"/a\"\nconcat = true",
+        ] {
             parse("c.toml", &format!("{entry}{keys}\n")).unwrap();
         }
         assert!(wrong(&entry.repeat(ENTRIES_MAX + 1)).contains("more than 256 entries"));
