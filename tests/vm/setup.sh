@@ -12,7 +12,9 @@
 # own settings (mirror, proxy, certificates, credentials) through private package lists and unpacked
 # with dpkg -x. No maintainer script runs.
 #
-# Settings: EBOF_VM_CACHE, EBOF_VM_MIRROR (a Debian mirror, else the one in apt's sources).
+# Settings: EBOF_VM_CACHE, EBOF_VM_MIRROR (a Debian mirror, else the one in apt's sources),
+# EBOF_VM_BACKPORTS (set: the newest kernel of that release's backports; give it a cache of its
+# own).
 set -euo pipefail
 
 newest_suite=trixie
@@ -62,7 +64,7 @@ die() { printf 'vm setup: %s\n' "$*" >&2; exit 1; }
 set -E
 trap 'die "failed at line $LINENO: $BASH_COMMAND"' ERR
 
-stamp=$(sha256sum <"${BASH_SOURCE[0]}")
+stamp=$(sha256sum <"${BASH_SOURCE[0]}")${EBOF_VM_BACKPORTS:+ backports}
 ready() {
   local file
   [[ -f $cache/stamp && $(<"$cache/stamp") == "$stamp" ]] || return 1
@@ -127,6 +129,9 @@ update_lists() {
     [[ $signed != - || ! -f $keyring ]] || signed=$keyring
     [[ $signed == - ]] && signed='' || signed=" signed-by=$signed"
     echo "deb [arch=amd64 target=Packages$signed] $uri $suite main" >"$lists/sources.list"
+    if [[ -n ${EBOF_VM_BACKPORTS:-} && $suite == "$newest_suite" ]]; then
+      echo "deb [arch=amd64 target=Packages$signed] $uri $suite-backports main" >>"$lists/sources.list"
+    fi
     say "package lists: $uri $suite"
     if apt update >"$log" 2>&1 && apt-cache "${apt_options[@]}" show linux-image-amd64 >/dev/null 2>&1; then return 0; fi
     sed 's/^/    /' "$log"
@@ -256,19 +261,34 @@ INIT
   (cd "$into" && find . | "$work/tools/usr/bin/busybox" cpio -o -H newc 2>/dev/null | gzip -1) >"$out"
 }
 
+# linux-image-amd64 is an empty package that depends on the kernel of the day. Of backports, which
+# apt prefers less, the newest kernel is taken by its name.
+kernel_package() {
+  if [[ -n ${EBOF_VM_BACKPORTS:-} ]]; then
+    apt-cache "${apt_options[@]}" pkgnames linux-image- | grep -xE 'linux-image-[0-9.]+\+deb[0-9]+-amd64' | sort -V | tail -n 1
+  else
+    apt-cache "${apt_options[@]}" depends linux-image-amd64 |
+      sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1
+  fi
+}
 build_kernel() {
-  local out=$1 package files release tree
-  # linux-image-amd64 is an empty package that depends on the kernel of the day.
-  package=$(apt-cache "${apt_options[@]}" depends linux-image-amd64 |
-    sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
+  local out=$1 package packages files release tree
+  package=$(kernel_package)
   [[ -n $package ]] || die "apt-cache knows no kernel behind linux-image-amd64"
   say "kernel: downloading $package"
-  mapfile -t files < <(download '' '^linux-image-[0-9]' "$package")
+  release=${package#linux-image-}
+  packages=("$package")
+  # Up to 6.x it is one package.
+  if [[ -n ${EBOF_VM_BACKPORTS:-} ]]; then
+    packages+=("linux-binary-$release" "linux-modules-$release")
+    apt_options+=(-o APT::Default-Release="$suite-backports")
+  fi
+  mapfile -t files < <(download '' '^linux-(image|binary|modules|base)-[0-9]' "${packages[@]}")
   tree=$out/unpacked
   unpack "$tree" "${files[@]}"
-  release=${package#linux-image-}
-  cp "$tree/boot/vmlinuz-$release" "$out/vmlinuz"
-  cp "$tree/boot/config-$release" "$out/config"
+  # Up to 6.x in /boot, from 7.x on beside the modules.
+  cp "$tree/boot/vmlinuz-$release" "$out/vmlinuz" 2>/dev/null || cp "$tree/usr/lib/modules/$release/vmlinuz" "$out/vmlinuz"
+  cp "$tree/boot/config-$release" "$out/config" 2>/dev/null || cp "$tree/usr/lib/modules/$release/config" "$out/config"
   prune_modules "$tree/usr/lib/modules/$release" "$out/usr/lib/modules/$release" "$out/modules.list"
   build_initrd "$out/usr/lib/modules/$release" "$out/initrd" "$out/initrd.gz"
   rm -rf "$tree" "$out/initrd"

@@ -144,6 +144,7 @@ guest() {
   make_keys && ask serve || return
   step_kernels_keys
   step_derived_keys
+  step_keyrings
   step_discovery
   ask has_refused_none
   kernel_log_is_clean "about TLS"
@@ -244,6 +245,39 @@ PYTHON
 openssl_connects() {
   timeout 60 openssl s_client -tls1_3 -connect "127.0.0.1:$required" -psk_identity "$(<"$work/ctl/identity")" \
     -psk_session "$work/session" </dev/null
+}
+
+# with_keyring HOST [FLAG...]: ebof id-ctrl in the guest, with a key of the kernel's keyring.
+with_keyring() {
+  ebof id-ctrl "nvme+tcp://$address:$required/$served" --hostnqn "$host$1" --tls "${@:2}"
+}
+step_keyrings() {
+  local own=4470
+  step "ebof in the guest, at both ends, with the keys of the kernel's keyring"
+  check "ebof runs in the guest" eval 'cp /host/ebof /usr/bin/ebof && ebof --version' || return
+  forgets
+  keeps 1 1 1 $served
+  check_says "ebof id-ctrl with the key of this host and subsystem" "^subnqn .*$served" with_keyring 1
+  check_says "... with that of a number" "^subnqn .*$served" with_keyring 1 --tls-key "$((16#$serial))"
+  check_fails "... with that of another number" 'has no key' with_keyring 1 --tls-key 1
+  check_fails "... with that of another host" 'has no key' with_keyring 2
+  check_fails "... of a keyring that is not there" 'no keyring' with_keyring 1 --keyring .other
+  cat >/tmp/keyring.toml <<TOML
+ports = [{ listen = "tcp://127.0.0.1:$own", tls = "required" }]
+hosts = [{ nqn = "${host}1", tls_psk = { keyring = ".nvme" } }]
+[[subsystems]]
+nqn = "$served"
+allow_any_host = true
+namespaces = ["mem:16Mi"]
+TOML
+  ebof serve --config /tmp/keyring.toml >/tmp/keyring.log 2>&1 &
+  process[keyring]=$!
+  check "ebof serve listens" until_true 60 reachable "$own" || { note </tmp/keyring.log; return; }
+  address=127.0.0.1 port=$own nqn=$served
+  connects_secured 1 -i 1 && check_reads
+  disconnects
+  check "SIGTERM ends it with status 0" stop keyring TERM 30
+  address=10.0.2.2 port=$required
 }
 
 # check_record PORT SAYS [FLAG...]: what the discovery log that a port gives says of $served there.
@@ -453,7 +487,7 @@ on_by_uri() {
     # A target that is slow closes the connection before it has said why.
     check_fails "with another secret" 'does not take this host for|the target closed the connection' "$ebof" id-ctrl "$uri" $(with_key 2 2) --dhchap-secret-file "$work/keys/other-secret"
     check_fails "with another key" 'agree on no TLS connection' "$ebof" id-ctrl "$uri" $(with_key 1 4)
-    check_fails "with no key" 'tls-key-file' "$ebof" id-ctrl "$uri" --hostnqn "${host}1" --tls
+    check_fails "with no key" 'no keyring|has no key' "$ebof" id-ctrl "$uri" --hostnqn "${host}1" --tls
     check_fails "without TLS" 'may want TLS' "$ebof" id-ctrl "$uri" --hostnqn "${host}1"
     chmod 644 "$work/keys/1"
     check_fails "with a key that others can read" 'chmod 600' "$ebof" id-ctrl "$uri" $(with_key 1 1)
