@@ -3,6 +3,8 @@
 //! Everything goes through the descriptor of the directory that was checked when it was opened.
 //! Files that are being replaced are complete under another name before they get theirs.
 
+pub(crate) mod appended;
+
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd;
@@ -66,6 +68,10 @@ impl StateDirectory {
         }
         let lock = lock(path, &files)?;
         Ok(Self { files, writing: Mutex::default(), _lock: lock })
+    }
+
+    const fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Where it is.
@@ -231,6 +237,28 @@ impl StateDirectory {
         restored.map_err(|source| StateError::Unsettled { path: self.path_of(name), source })?;
         *unsettled = None;
         Ok(())
+    }
+}
+
+/// The content of a file that a state directory had stored, in a copy of that directory; `None` if
+/// there is no such file.
+///
+/// # Errors
+/// It is damaged, or cannot be read.
+pub fn read_stored(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StateError::system("opening", path, error)),
+    };
+    let mut bytes = Vec::new();
+    let most = BYTES_MAX + HEADER_BYTES_MAX;
+    let read = file.take(most as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| StateError::system("reading", path, error))?;
+    match frame::decode(&bytes) {
+        _ if bytes.len() > most => Err(StateError::TooLarge { path: path.to_owned() }),
+        Ok(content) => Ok(Some(content.to_vec())),
+        Err(damage) => Err(StateError::Damaged { path: path.to_owned(), damage }),
     }
 }
 

@@ -233,6 +233,11 @@ impl Files {
         self.sync().map_err(WriteError::Unknown)
     }
 
+    /// Puts the names on the medium, whatever has become of them.
+    pub(crate) fn sync_names(&self) -> io::Result<()> {
+        self.sync().or_else(|_again| self.sync_anew())
+    }
+
     /// Puts the names on the medium.
     fn sync(&self) -> io::Result<()> {
         self.calls.make(SystemCall::SyncDirectory, &self.path, &mut || Ok(fs::fsync(&self.directory)?))

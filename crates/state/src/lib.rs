@@ -23,7 +23,8 @@ mod user_file;
 
 pub use calls::{Calls, SystemCall, SystemCalls};
 pub use damage::Damage;
-pub use directory::StateDirectory;
+pub use directory::appended::Appended;
+pub use directory::{StateDirectory, read_stored};
 pub use error::{StateError, StoreError, WriteError};
 pub use files::{Existing, FileMode};
 pub use lock::{Lock, LockError};

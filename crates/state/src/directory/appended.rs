@@ -1,0 +1,227 @@
+//! Files of the state directory that grow: what is appended is on the medium when that returns, or
+//! not in the file.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+
+use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{StateDirectory, check_name};
+use crate::calls::SystemCall;
+use crate::place::{check_owner, kind, not_a_file};
+use crate::{StateError, StoreError};
+
+/// A file that grows. Who has it, has it alone.
+#[derive(Debug)]
+pub struct Appended {
+    file: File,
+    name: String,
+    /// Its bytes that are on the medium.
+    bytes: u64,
+    /// Whether there may be more behind them, of something that was not appended in whole.
+    has_rest: bool,
+}
+
+impl Appended {
+    /// Its length, bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl StateDirectory {
+    /// Opens a file that grows, or makes it, empty.
+    ///
+    /// # Errors
+    /// It is not this user's or no file, or cannot be made.
+    pub fn open_appended(&self, name: &str) -> Result<Appended, StateError> {
+        check_name(name)?;
+        let path = self.path_of(name);
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut is_new = false;
+        let mut opened = fs::openat(self.files(), name, flags, Mode::empty());
+        if matches!(opened, Err(Errno::NOENT)) {
+            is_new = true;
+            let made = self.files().calls().make(SystemCall::Create, &path, &mut || {
+                let mode = Mode::RUSR | Mode::WUSR;
+                opened = fs::openat(self.files(), name, flags | OFlags::CREATE | OFlags::EXCL, mode);
+                opened.as_ref().map(|_made| ()).map_err(|error| (*error).into())
+            });
+            made.map_err(|error| StateError::writing("making", &path, 0, error))?;
+        }
+        let file = match opened {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
+            Err(error) => return Err(StateError::system("opening", &path, error)),
+        };
+        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            other => return Err(not_a_file(path, kind(other))),
+        }
+        check_owner(&path, &stat)?;
+        if is_new {
+            self.files().sync_names().map_err(|error| StateError::writing("making", &path, 0, error))?;
+        }
+        let bytes = u64::try_from(stat.st_size).unwrap_or_default();
+        Ok(Appended { file, name: name.to_owned(), bytes, has_rest: false })
+    }
+
+    /// Appends bytes, all or none, and puts them on the medium.
+    ///
+    /// # Errors
+    /// They are not appended. What of them may be in the file is taken out, now or before the next
+    /// ones are appended.
+    pub fn append(&self, to: &mut Appended, bytes: &[u8]) -> io::Result<()> {
+        if to.has_rest {
+            self.cut(to, to.bytes)?;
+        }
+        to.has_rest = true;
+        let path = self.path_of(&to.name);
+        let calls = self.files().calls();
+        let written = calls.make(SystemCall::Write, &path, &mut || {
+            to.file.seek(SeekFrom::Start(to.bytes))?;
+            to.file.write_all(bytes)
+        });
+        let stored = written.and_then(|()| calls.make(SystemCall::SyncFile, &path, &mut || to.file.sync_data()));
+        if let Err(error) = stored {
+            let _tried_again_later = self.cut(to, to.bytes);
+            return Err(error);
+        }
+        to.bytes += bytes.len() as u64;
+        to.has_rest = false;
+        Ok(())
+    }
+
+    /// Takes out what is behind so many bytes.
+    ///
+    /// # Errors
+    /// It may still be there, and is taken out before anything is appended.
+    pub fn cut(&self, of: &mut Appended, bytes: u64) -> io::Result<()> {
+        let path = self.path_of(&of.name);
+        of.bytes = of.bytes.min(bytes);
+        of.has_rest = true;
+        let calls = self.files().calls();
+        calls.make(SystemCall::Write, &path, &mut || of.file.set_len(of.bytes))?;
+        calls.make(SystemCall::SyncFile, &path, &mut || of.file.sync_data())?;
+        of.has_rest = false;
+        Ok(())
+    }
+
+    /// The content of a file that grows; `None` if there is no such file. At most `most` bytes.
+    ///
+    /// # Errors
+    /// It is not this user's or no file, cannot be read, or is larger.
+    pub fn read_appended(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StateError> {
+        check_name(name)?;
+        let path = self.path_of(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match fs::openat(self.files(), name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
+            Err(error) => return Err(StateError::system("opening", &path, error)),
+        };
+        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            other => return Err(not_a_file(path, kind(other))),
+        }
+        check_owner(&path, &stat)?;
+        let mut bytes = Vec::new();
+        let read = file.take(most + 1).read_to_end(&mut bytes);
+        read.map_err(|error| StateError::system("reading", &path, error))?;
+        if bytes.len() as u64 > most { Err(StateError::TooLarge { path }) } else { Ok(Some(bytes)) }
+    }
+
+    /// Removes a file that grows; whether there was one. It is not read for that, and not put back.
+    ///
+    /// # Errors
+    /// It is still there, or may come back after a crash.
+    pub fn remove_appended(&self, name: &str) -> Result<bool, StoreError> {
+        check_name(name)?;
+        let path = self.path_of(name);
+        let mut existed = true;
+        let removed = self.files().calls().make(SystemCall::Remove, &path, &mut || {
+            match fs::unlinkat(self.files(), name, fs::AtFlags::empty()) {
+                Err(Errno::NOENT) => existed = false,
+                Err(error) => return Err(error.into()),
+                Ok(()) => {}
+            }
+            Ok(())
+        });
+        removed.map_err(|error| StateError::writing("removing", &path, 0, error))?;
+        self.files().sync_names().map_err(|source| StoreError::Unknown { path, source })?;
+        Ok(existed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::Calls;
+
+    #[test]
+    fn what_is_appended_is_there_when_it_is_opened_again() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(place.path()).unwrap();
+        let mut file = directory.open_appended("grows.log").unwrap();
+        directory.append(&mut file, b"one\n").unwrap();
+        directory.append(&mut file, b"two\n").unwrap();
+        drop(file);
+        let mut file = directory.open_appended("grows.log").unwrap();
+        assert_eq!(file.bytes(), 8);
+        directory.cut(&mut file, 4).unwrap();
+        directory.append(&mut file, b"three\n").unwrap();
+        assert_eq!(directory.read_appended("grows.log", 10).unwrap().unwrap(), b"one\nthree\n");
+        assert!(matches!(directory.read_appended("grows.log", 9), Err(StateError::TooLarge { .. })));
+        let mode = std::os::unix::fs::MetadataExt::mode(&directory.path_of("grows.log").metadata().unwrap());
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(directory.remove_appended("grows.log").unwrap() && !directory.remove_appended("grows.log").unwrap());
+        assert_eq!(directory.read_appended("grows.log", 10).unwrap(), None);
+        std::os::unix::fs::symlink("/etc/passwd", directory.path_of("link.log")).unwrap();
+        directory.open_appended("link.log").unwrap_err();
+        directory.read_appended("link.log", 10).unwrap_err();
+    }
+
+    /// A medium on which one kind of call fails, the write in its middle.
+    #[derive(Debug)]
+    struct Failing(SystemCall, Arc<AtomicBool>);
+
+    impl Calls for Failing {
+        fn make(&self, call: SystemCall, _path: &Path, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+            let fails = call == self.0 && self.1.load(Ordering::Relaxed);
+            work()?;
+            if fails { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_appended_is_not_in_the_file() {
+        for call in [SystemCall::Write, SystemCall::SyncFile] {
+            let place = tempfile::tempdir().unwrap();
+            let fails = Arc::new(AtomicBool::new(false));
+            let calls = Failing(call, Arc::clone(&fails));
+            let directory = StateDirectory::open_with(place.path(), Box::new(calls)).unwrap();
+            let mut file = directory.open_appended("grows.log").unwrap();
+            directory.append(&mut file, b"one\n").unwrap();
+            fails.store(true, Ordering::Relaxed);
+            assert_eq!(directory.append(&mut file, b"lost, and longer\n").unwrap_err().raw_os_error(), Some(28));
+            fails.store(false, Ordering::Relaxed);
+            directory.append(&mut file, b"two\n").unwrap();
+            assert_eq!(directory.read_appended("grows.log", 100).unwrap().unwrap(), b"one\ntwo\n", "{call:?}");
+        }
+    }
+}
