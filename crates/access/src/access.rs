@@ -13,6 +13,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::account::{Account, AccountChange, AccountId, AccountRecord, Accounts, Hashed, Mistake, NewAccount};
 use crate::password::{self, Credential, PasswordHash};
+use crate::reach::AccountReach;
 use crate::role::{Privilege, Role};
 use crate::session::{Session, SessionId, Sessions, Token, TokenRefused};
 use crate::settings::{AccessSettings, SettingsChange};
@@ -59,6 +60,8 @@ pub struct User {
     pub name: String,
     /// The role.
     pub role: Role,
+    /// What the user sees of the target.
+    pub reach: AccountReach,
     /// The session, if there is one: otherwise name and password came with the request.
     pub session: Option<SessionId>,
     /// The user has to choose a password, and may do nothing else before.
@@ -216,6 +219,7 @@ impl Access {
             name: name.to_owned(),
             password,
             role: Role::Administrator,
+            reach: AccountReach::Everything,
             enabled: true,
             must_change_password: true,
         };
@@ -289,7 +293,7 @@ impl Access {
     pub fn open_session(&self, user: &User, client: IpAddr) -> Result<(Session, Token), Mistake> {
         let mut state = self.state();
         let State { accounts, settings, sessions, .. } = &mut *state;
-        let record = accounts.by_id(user.account).filter(|record| record.enabled && record.role == user.role);
+        let record = accounts.by_id(user.account).filter(|record| is_as_told(record, user));
         // A password that was changed since the login opens nothing.
         let record = record.filter(|record| Credential::of(&record.password) == user.credential);
         let record = record.ok_or(Mistake::NoSuchAccount)?;
@@ -320,7 +324,7 @@ impl Access {
     pub fn still_holds(&self, user: &User) -> bool {
         let mut state = self.state();
         let State { accounts, settings, sessions, .. } = &mut *state;
-        let record = accounts.by_id(user.account).filter(|record| record.enabled && record.role == user.role);
+        let record = accounts.by_id(user.account).filter(|record| is_as_told(record, user));
         let Some(record) = record else { return false };
         match &user.session {
             // It was closed if the password was changed by somebody else.
@@ -372,7 +376,7 @@ impl Access {
         self.account(id).ok_or(Mistake::NoSuchAccount)
     }
 
-    /// Changes an account. Its sessions end if its password, role or name changes or it is
+    /// Changes an account. Its sessions end if its password, role, reach or name changes or it is
     /// disabled, except for the session `keep`: that of the user who changes the own password. Slow
     /// if a password is set.
     ///
@@ -394,7 +398,8 @@ impl Access {
         self.store(accounts, settings)?;
         let mut state = self.state();
         let record = state.accounts.by_id(id).ok_or(Mistake::NoSuchAccount)?;
-        let is_same = record.role == before.role && record.name == before.name && record.enabled;
+        let is_same =
+            record.role == before.role && record.reach == before.reach && record.name == before.name && record.enabled;
         if has_password || !is_same {
             state.sessions.close_all(id, keep.filter(|_| is_same));
             state.remembered.retain(|remembered| remembered.account != id);
@@ -535,12 +540,18 @@ impl Drop for Hashing<'_> {
     }
 }
 
+/// Whether an account is as a user was told who asks for something.
+fn is_as_told(record: &AccountRecord, user: &User) -> bool {
+    record.enabled && record.role == user.role && record.reach == user.reach
+}
+
 fn user(record: &AccountRecord, session: Option<SessionId>) -> User {
-    let AccountRecord { id, name, role, must_change_password, .. } = record;
+    let AccountRecord { id, name, role, reach, must_change_password, .. } = record;
     User {
         account: *id,
         name: name.clone(),
         role: *role,
+        reach: reach.clone(),
         session,
         must_change_password: *must_change_password,
         credential: Credential::of(&record.password),
@@ -552,6 +563,7 @@ fn view(record: &AccountRecord, locked: bool) -> Account {
         id: record.id,
         name: record.name.clone(),
         role: record.role,
+        reach: record.reach.clone(),
         enabled: record.enabled,
         locked,
         must_change_password: record.must_change_password,

@@ -9,6 +9,7 @@ use ebof_clock::NoRandomness;
 use serde::{Deserialize, Serialize};
 
 use crate::password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHash};
+use crate::reach::{AccountReach, Beyond, NAME_BYTES_MAX, NAMES_MAX};
 use crate::role::Role;
 
 /// The most accounts.
@@ -47,6 +48,8 @@ pub struct Account {
     pub name: String,
     /// What it may do.
     pub role: Role,
+    /// What it sees.
+    pub reach: AccountReach,
     /// Whether its user may log in.
     pub enabled: bool,
     /// Whether it is locked at present, after too many failed logins.
@@ -69,6 +72,8 @@ pub struct NewAccount {
     pub password: String,
     /// What it may do.
     pub role: Role,
+    /// What it sees.
+    pub reach: AccountReach,
     /// Whether its user may log in.
     pub enabled: bool,
     /// Whether its user has to choose another password first.
@@ -84,6 +89,8 @@ pub struct AccountChange {
     pub password: Option<String>,
     /// What it may do.
     pub role: Option<Role>,
+    /// What it sees.
+    pub reach: Option<AccountReach>,
     /// Whether its user may log in.
     pub enabled: Option<bool>,
     /// Whether its user has to choose another password first.
@@ -124,6 +131,15 @@ pub enum Mistake {
     /// Nobody could change accounts any more.
     #[error("this is the last administrator who may log in: make another one first")]
     LastAdministrator,
+    /// An Administrator sees and changes everything.
+    #[error("an Administrator is not limited to drives and subsystems: choose another role, or no limits")]
+    LimitedAdministrator,
+    /// What an account is limited to is not accepted.
+    #[error(
+        "an account is limited to at most {NAMES_MAX} drives and subsystems, whose names have 1 to \
+         {NAME_BYTES_MAX} bytes without control characters"
+    )]
+    Reach,
     /// A setting is outside of its limits.
     #[error("{setting} is {value}: accepted are {low} to {high}")]
     Setting {
@@ -152,6 +168,15 @@ pub enum Mistake {
     NoRandomness(#[from] NoRandomness),
 }
 
+impl From<Beyond> for Mistake {
+    fn from(beyond: Beyond) -> Self {
+        match beyond {
+            Beyond::Administrator => Self::LimitedAdministrator,
+            Beyond::Names => Self::Reach,
+        }
+    }
+}
+
 impl PartialEq for Mistake {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -165,6 +190,9 @@ pub(crate) struct AccountRecord {
     pub(crate) id: AccountId,
     pub(crate) name: String,
     pub(crate) role: Role,
+    /// A program that does not know it refuses the whole text, and limits nobody less.
+    #[serde(default, skip_serializing_if = "AccountReach::is_everything")]
+    pub(crate) reach: AccountReach,
     pub(crate) enabled: bool,
     pub(crate) must_change_password: bool,
     pub(crate) password_set_s: u64,
@@ -205,6 +233,7 @@ impl Accounts {
 
     pub(crate) fn add(&mut self, new: &NewAccount, password: Hashed) -> Result<AccountId, Mistake> {
         check_name(&new.name)?;
+        new.reach.check(new.role)?;
         if self.by_name(&new.name).is_some() {
             return Err(Mistake::NameTaken);
         }
@@ -218,6 +247,7 @@ impl Accounts {
             id,
             name: new.name.clone(),
             role: new.role,
+            reach: new.reach.clone(),
             enabled: new.enabled,
             must_change_password: new.must_change_password,
             password_set_s: password.at_s,
@@ -249,6 +279,10 @@ impl Accounts {
             record.must_change_password = false;
         }
         record.role = change.role.unwrap_or(record.role);
+        if let Some(reach) = &change.reach {
+            record.reach.clone_from(reach);
+        }
+        record.reach.check(record.role)?;
         record.enabled = change.enabled.unwrap_or(record.enabled);
         record.must_change_password = change.must_change_password.unwrap_or(record.must_change_password);
         self.keeps_administrator(had_administrator)
@@ -288,7 +322,14 @@ mod tests {
     }
 
     fn new(name: &str, role: Role) -> NewAccount {
-        NewAccount { name: name.to_owned(), password: String::new(), role, enabled: true, must_change_password: false }
+        NewAccount {
+            name: name.to_owned(),
+            password: String::new(),
+            role,
+            reach: AccountReach::Everything,
+            enabled: true,
+            must_change_password: false,
+        }
     }
 
     #[test]

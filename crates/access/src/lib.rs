@@ -2,7 +2,8 @@
 //! failed logins ([0072](../../../docs/adr/0072-management-over-the-network.md)).
 //!
 //! [`Access`] answers who a name and a password, or the token of a session, belong to. What each
-//! role may change is decided by whoever serves the resource, with [`User::may`].
+//! role may change is decided by whoever serves the resource, with [`User::may`], and so is what an
+//! account sees that is limited to a part of the target ([`AccountReach`]).
 //!
 //! No file, no socket, no HTTP: accounts are stored by a [`Keep`], and time and randomness come
 //! from a [`Clock`](ebof_clock::Clock). Nothing here holds or returns a password or a token in
@@ -14,6 +15,7 @@ mod access;
 mod account;
 mod hex;
 mod password;
+mod reach;
 mod role;
 mod session;
 mod settings;
@@ -23,6 +25,7 @@ mod throttle;
 pub use access::{Access, Denied, DeniedFor, HASHES_MAX, Keep, KeepError, NotOpened, User};
 pub use account::{ACCOUNTS_MAX, Account, AccountChange, AccountId, Mistake, NewAccount};
 pub use password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN};
+pub use reach::AccountReach;
 pub use role::{NoSuchRole, Privilege, Role};
 pub use session::{SESSIONS_MAX, SESSIONS_PER_ACCOUNT_MAX, Session, SessionId, Token};
 pub use settings::{AccessSettings, SettingsChange};

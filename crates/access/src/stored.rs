@@ -64,7 +64,8 @@ pub(crate) fn read(text: &str) -> Result<(Accounts, AccessSettings), Damaged> {
     settings.check().map_err(|mistake| Damaged::new(mistake.to_string()))?;
     for (at, record) in records.iter().enumerate() {
         let others = records.get(..at).unwrap_or_default();
-        check_name(&record.name).map_err(|mistake| Damaged::new(format!("account {}: {mistake}", record.id)))?;
+        let checked = check_name(&record.name).and_then(|()| Ok(record.reach.check(record.role)?));
+        checked.map_err(|mistake| Damaged::new(format!("account {}: {mistake}", record.id)))?;
         if record.id.0 >= next_id || others.iter().any(|other| other.id == record.id || other.name == record.name) {
             return Err(Damaged::new(format!("account {}: its identifier or its name is not its own", record.id)));
         }
@@ -77,6 +78,7 @@ mod tests {
     use super::*;
     use crate::account::{Hashed, NewAccount};
     use crate::password::PasswordHash;
+    use crate::reach::AccountReach;
     use crate::role::Role;
 
     fn some() -> Accounts {
@@ -86,6 +88,7 @@ mod tests {
                 name: name.to_owned(),
                 password: String::new(),
                 role: Role::Administrator,
+                reach: AccountReach::Everything,
                 enabled: true,
                 must_change_password: false,
             };

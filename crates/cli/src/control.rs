@@ -45,6 +45,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// How long an answer may take, beside what a request waits for.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long looking for what is wrong with an audit log may take beside that.
+const AUDIT: Duration = Duration::from_secs(40);
+
 /// How long one request for a task waits for news of it.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -83,6 +86,11 @@ impl ControlClient {
     /// All accounts.
     pub(crate) fn accounts(&self) -> Result<Accounts, Failure> {
         self.get("/v1/accounts", Duration::ZERO)
+    }
+
+    /// Its audit log, as a query says.
+    pub(crate) fn audit(&self, query: &str) -> Result<ebof_audit::AuditAnswer, Failure> {
+        self.get(&format!("/v1/audit?{query}"), AUDIT)
     }
 
     /// Adds an account.

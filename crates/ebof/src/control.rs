@@ -6,11 +6,13 @@
 //! `ebof_manage::enclosure`, and who may connect in `control/socket.rs` and `control/listener.rs`.
 
 mod accounts;
+mod audit;
 mod by;
 mod certificate;
 pub(crate) mod configuration;
 mod drives;
 mod listener;
+mod sight;
 mod socket;
 mod watch;
 
@@ -29,14 +31,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ebof_attach::state::StateDir;
+use ebof_manage::api;
 use ebof_manage::config::NO_CONTROL;
 use ebof_manage::enclosure::{ChangePlan, Mistake, MistakeKind, Refused, Task, Transaction};
-use ebof_manage::{Target as _, api};
 use tokio::time::{Instant, timeout_at};
 
 use crate::managed::Managed;
 use by::By;
 pub(crate) use by::RemoteUser;
+use sight::Sight;
 use socket::ControlSocket;
 
 /// The largest body of a request, bytes.
@@ -103,7 +106,8 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
         let _inside = runtime.enter();
         listener::Listener::new(tokio::net::UnixListener::from_std(listener).context("the control socket")?, lifetime)
     };
-    let routes = routes(managed);
+    let recorded = axum::middleware::from_fn_with_state(Arc::clone(&managed), audit::audited);
+    let routes = routes(managed).layer(recorded);
     let run = move || {
         crate::limits::stand_back();
         // The listener retries after errors, so this does not return.
@@ -128,6 +132,7 @@ pub(crate) fn routes(managed: Arc<Managed>) -> Router {
         .route("/v1/tasks", get(tasks))
         .route("/v1/tasks/{id}", get(task))
         .merge(accounts::routes())
+        .merge(audit::routes())
         .merge(certificate::routes())
         .merge(configuration::routes())
         .merge(drives::routes())
@@ -168,6 +173,7 @@ async fn root() -> Response {
         "/v1/drives/NAME",
         "/v1/images",
         "/v1/accounts",
+        "/v1/audit",
         "/v1/certificate",
         "/v1/certificate/request",
         "/v1/configuration",
@@ -183,25 +189,25 @@ async fn root() -> Response {
     Json(serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "resources": resources })).into_response()
 }
 
-async fn inventory(State(managed): State<Arc<Managed>>) -> Result<Response, Response> {
-    beside(move || Json(managed.enclosure.inventory()).into_response()).await
+async fn inventory(Sight { seen, .. }: Sight) -> Result<Response, Response> {
+    beside(move || Json(seen.enclosure.inventory()).into_response()).await
 }
 
-async fn status(State(managed): State<Arc<Managed>>) -> Result<Json<api::Status>, Response> {
-    beside(move || Json(managed.target.status())).await
+async fn status(Sight { seen, .. }: Sight) -> Result<Json<api::Status>, Response> {
+    beside(move || Json(seen.target.status())).await
 }
 
-async fn refused(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<api::Refusal>>, Response> {
-    beside(move || Json(managed.target.refused())).await
+async fn refused(Sight { seen, .. }: Sight) -> Result<Json<Vec<api::Refusal>>, Response> {
+    beside(move || Json(seen.target.refused())).await
 }
 
 async fn changes(
-    State(managed): State<Arc<Managed>>,
+    Sight { seen, .. }: Sight,
     By(by): By,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let transaction = transaction(body)?;
-    beside(move || match managed.enclosure.begin_for(transaction, &by) {
+    beside(move || match seen.enclosure.begin_for(transaction, &by) {
         Ok(task) => {
             let place = [(LOCATION, format!("/v1/tasks/{}", task.id))];
             (StatusCode::ACCEPTED, place, Json(task)).into_response()
@@ -210,18 +216,18 @@ async fn changes(
         Err(refused) if refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated) => {
             answer(StatusCode::PRECONDITION_FAILED, refused)
         }
+        Err(refused) if refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::NotAllowed) => {
+            answer(StatusCode::FORBIDDEN, refused)
+        }
         Err(refused) => answer(StatusCode::UNPROCESSABLE_ENTITY, refused),
     })
     .await
 }
 
 /// What changes would do, and whom they would disturb. They are bound to that by its revision.
-async fn plan_of_changes(
-    State(managed): State<Arc<Managed>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Response> {
+async fn plan_of_changes(Sight { seen, .. }: Sight, body: Result<Bytes, BytesRejection>) -> Result<Response, Response> {
     let transaction = transaction(body)?;
-    let plan = move || Json(ChangePlan::new(&managed.enclosure.inventory(), &transaction.changes)).into_response();
+    let plan = move || Json(ChangePlan::new(&seen.enclosure.inventory(), &transaction.changes)).into_response();
     beside(plan).await
 }
 
@@ -238,12 +244,13 @@ fn transaction(body: Result<Bytes, BytesRejection>) -> Result<Transaction, Respo
     })
 }
 
-async fn tasks(State(managed): State<Arc<Managed>>) -> Result<Json<Vec<Task>>, Response> {
-    beside(move || Json(managed.enclosure.tasks())).await
+async fn tasks(Sight { seen, .. }: Sight) -> Result<Json<Vec<Task>>, Response> {
+    beside(move || Json(seen.enclosure.tasks())).await
 }
 
 async fn task(
     State(managed): State<Arc<Managed>>,
+    Sight { seen, .. }: Sight,
     Named(id): Named,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Response> {
@@ -254,7 +261,7 @@ async fn task(
     let mut steps = managed.steps.subscribe();
     // No thread waits: one whose client has gone away would do so, too.
     loop {
-        let found = managed.enclosure.task(number, known, Duration::ZERO).ok_or_else(|| no_task(&id))?;
+        let found = seen.enclosure.task(number, known, Duration::ZERO).ok_or_else(|| no_task(&id))?;
         let has_news = found.is_over() || known != Some(found.revision);
         if has_news || timeout_at(end, steps.changed()).await.is_err() {
             return Ok(Json(found).into_response());

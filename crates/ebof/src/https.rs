@@ -57,7 +57,7 @@ pub(crate) fn identity(addresses: &Addresses, state: Arc<StateDirectory>) -> any
     })
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

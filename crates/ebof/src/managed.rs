@@ -1,9 +1,12 @@
 //! What is managed while it is served: the target, its box, its configuration. One for all that
 //! clients reach it by: the control socket, HTTPS.
 
+pub(crate) mod audit;
+
 use std::sync::{Arc, OnceLock};
 
 use ebof_access::Access;
+use ebof_audit::Audit;
 use ebof_manage::enclosure::Enclosure;
 use ebof_server::{RunningEnclosure, Target};
 use tokio::sync::{Semaphore, watch};
@@ -11,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::identity::Identity;
 use crate::news::News;
 use crate::reload::Reloads;
+use audit::Auditing;
 
 /// The most requests at a time that read a file or the text of a configuration: neither a file
 /// system that hangs nor large texts take all threads.
@@ -34,6 +38,8 @@ pub(crate) struct Managed {
     pub(crate) reloads: Arc<Reloads>,
     /// What it has if it is managed over the network; set once that is there.
     pub(crate) remote: OnceLock<Remote>,
+    /// Who has changed what; set once it is there, where the target has a state directory.
+    pub(crate) auditing: OnceLock<Auditing>,
     /// Of requests that read a file or a configuration's text.
     pub(crate) readers: Arc<Semaphore>,
     /// What happens.
@@ -64,6 +70,12 @@ impl Managed {
         let remote = remote.map_or_else(OnceLock::new, OnceLock::from);
         let news = News::of(target);
         let (target, reloads) = (Arc::clone(target), Arc::clone(reloads));
-        Arc::new(Self { target, enclosure, reloads, remote, readers, news, steps })
+        let auditing = OnceLock::new();
+        Arc::new(Self { target, enclosure, reloads, remote, auditing, readers, news, steps })
+    }
+
+    /// The audit log, if there is one.
+    pub(crate) fn audit(&self) -> Option<&Arc<Audit>> {
+        self.auditing.get().map(|auditing| &auditing.audit)
     }
 }

@@ -32,6 +32,7 @@ use basis::Basis;
 
 use crate::control::ControlEndpoint;
 use crate::managed::Managed;
+use crate::managed::audit::Auditing;
 use crate::missing::Late;
 use crate::notify;
 use crate::objects::ObjectFile;
@@ -173,6 +174,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let is_strict = args.strict || config.target.strict || matches!(basis.started_with, StartedWith::Arguments);
     settings.strict = is_strict;
     let metrics = args.metrics.or(config.target.metrics);
+    let syslog = config.target.audit_syslog.clone();
     let control = args.control.clone().or_else(|| config.target.control.clone());
     let wanted = RemoteWanted::of(args, &config.target, basis.directory())?;
     let opened = wanted.as_ref().map(RemoteWanted::open);
@@ -190,10 +192,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let mut late = Late::new(is_strict, &target);
     let metrics = metrics.map(|address| serve_metrics(address, &target, &mut late)).transpose()?.flatten();
     let supervisor = Arc::new(Supervisor::of_environment());
+    let directory = basis.directory();
     let Basis { started_with, generations, .. } = basis;
     let reloads = Arc::new(Reloads::start(started_with, generations, Arc::clone(&target), Arc::clone(&supervisor))?);
     let remote = opened.as_ref().and_then(|opened| Some(opened.as_ref().ok()?.remote()));
     let managed = Managed::new(&target, &reloads, remote);
+    audit(&managed, directory, syslog.as_deref(), is_strict)?;
     let control = crate::control::serve(control.as_deref(), &managed)?;
     let network = wanted.zip(opened).map(|(wanted, opened)| serve_network(&wanted, opened, &managed, &mut late));
     let network = network.transpose()?.flatten();
@@ -218,14 +222,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
             _ => break,
         }
     }
-    stop(signals, control, &target, &supervisor, global)
+    stop(signals, control, &managed, &supervisor, global)
 }
 
 /// Ends, or begins again. A second signal ends at once.
 fn stop(
     mut signals: Signals,
     control: Option<ControlEndpoint>,
-    target: &Target,
+    managed: &Managed,
     supervisor: &Supervisor,
     global: &Global,
 ) -> Outcome {
@@ -244,7 +248,10 @@ fn stop(
     });
     // Nothing is changed any more, and the next target may have the path.
     drop(control);
-    target.stop(GRACE);
+    managed.target.stop(GRACE);
+    if let Some(audit) = managed.audit() {
+        audit.flush(GRACE);
+    }
     if restart::is_asked() {
         return Err(restart::again());
     }
@@ -257,6 +264,38 @@ fn serve_metrics(address: SocketAddr, target: &Arc<Target>, late: &mut Late) -> 
     let target = Arc::clone(target);
     let later = move || crate::metrics::serve(address, Arc::clone(&target)).map(drop);
     late.or_later(served, MissingKind::Metrics, format!("http://{address}"), later)
+}
+
+/// Begins to write the audit log, where there is a state directory. What is wrong with what is
+/// there is told, and is in the log; where it cannot be read at all, the target is served without,
+/// unless all has to be there.
+fn audit(
+    managed: &Managed,
+    directory: Option<Arc<ebof_state::StateDirectory>>,
+    syslog: Option<&str>,
+    is_strict: bool,
+) -> anyhow::Result<()> {
+    let Some(directory) = directory else {
+        if syslog.is_some() {
+            tracing::warn!("there is no state directory, and so no audit log that could be sent to syslog");
+        }
+        return Ok(());
+    };
+    let syslog = syslog.map(str::parse).transpose().context("`audit_syslog` in [target]")?;
+    let path = directory.path().display().to_string();
+    let auditing = Auditing::start(directory, &managed.target, syslog, &crate::https::host_name());
+    match auditing {
+        // The first and only one.
+        Ok(auditing) => drop(managed.auditing.set(auditing)),
+        Err(error) => {
+            let advice = format!("see to the files {path}/audit-*.log; move them away to begin anew");
+            if is_strict {
+                return Err(ebof_cli::Failure::new("state", error.to_string(), advice).into());
+            }
+            tracing::error!("nothing is recorded: {error}; {advice}");
+        }
+    }
+    Ok(())
 }
 
 /// Lets the target be managed over the network, or does so later.

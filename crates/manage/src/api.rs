@@ -22,7 +22,7 @@ mod peer;
 mod refusal;
 mod store;
 
-pub use accounts::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, ChangeAccount};
+pub use accounts::{ACCOUNTS_SCHEMA, AccountLimits, AccountStatus, Accounts, AddAccount, ChangeAccount};
 pub use certificate::{
     CERTIFICATE_SCHEMA, CertificateRequest, CertificateStatus, ReplaceCertificate, RequestCertificate,
 };
@@ -99,6 +99,9 @@ pub enum ApplyError {
         /// The one in force.
         current: Revision,
     },
+    /// Whoever asks sees a part of the target only.
+    #[error("only those who see the whole target may change its configuration")]
+    NotAllowed,
     /// Some changes need a restart.
     #[error("only a new start can {}", .changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NeedsRestart {

@@ -179,6 +179,9 @@ pub trait Measured: Send + Sync {
     /// Nothing is known about it.
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples>;
 
+    /// What each queue with I/O commands did in the latest second.
+    fn queues(&self) -> live::LiveTable;
+
     /// The commands that took long: the latest, and how many there were.
     fn slow(&self) -> SlowCommands;
 

@@ -26,17 +26,16 @@ pub use feed::{Feed, Piece};
 
 impl Area for EventPlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
-        let subscriptions = &view.parts.subscriptions;
         match self {
             Self::Service => Ok(json(&EventService::new(view))),
             Self::Subscriptions => {
-                let members = subscriptions.ids().into_iter().map(|id| Self::Subscription(id.to_string()));
+                let members = view.subscription_ids().into_iter().map(|id| Self::Subscription(id.to_string()));
                 let name = "Event Subscriptions";
                 Ok(json(&Collection::new(Self::Subscriptions, "EventDestination", name, members)))
             }
             Self::Subscription(id) => {
                 let number = number(id);
-                let subscription = subscriptions.get(number).ok_or_else(|| self.missing())?;
+                let subscription = view.subscription(number).ok_or_else(|| self.missing())?;
                 Ok(destination::resource(number, &subscription))
             }
             _ => Err(self.missing()),

@@ -46,8 +46,8 @@ mod storage;
 pub use access::sessions::report_denied;
 pub use events::{Delivery, Feed, Outcome, Piece};
 pub use managed::parts::{
-    CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
-    NoProgram, Parts, Program, ShownCertificate,
+    Audited, AuditedRecord, CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize,
+    NetworkInterface, NoAudit, NoCertificates, NoProgram, Parts, Program, ShownCertificate,
 };
 pub use managed::subscriptions::Subscriptions;
 pub use managed::view::View;

@@ -1,6 +1,7 @@
 //! What manages the box: this service itself, `/redfish/v1/Managers/ebof`, its tasks, and the
 //! update of firmware.
 
+mod audit;
 mod clear;
 mod configuration;
 mod log;

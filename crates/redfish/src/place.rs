@@ -46,6 +46,7 @@ impl Place {
     pub(crate) fn privilege(&self, method: &Method) -> Option<Privilege> {
         let route = self.route().0;
         match method {
+            &Method::GET if self.is_of_audit() => Some(Privilege::ConfigureUsers),
             &Method::GET => route.privileges.get,
             method if route.methods.contains(method) => route.privileges.change,
             _ => route.privileges.other,
@@ -58,6 +59,13 @@ impl Place {
         let is_own = matches!(self, Self::Account(AccountPlace::Account(id)) if *id == user.account.to_string());
         let is_by_self = is_own && matches!(*method, Method::GET | Method::PATCH) && user.may(Privilege::ConfigureSelf);
         is_by_self || self.privilege(method).is_none_or(|privilege| user.may(privilege))
+    }
+
+    /// Whether it is of the log that names everybody.
+    pub(crate) fn is_of_audit(&self) -> bool {
+        let Self::Manager(place) = self else { return false };
+        use ManagerPlace as At;
+        matches!(place, At::Log(Log::Audit) | At::Entries(Log::Audit) | At::Entry(Log::Audit, _))
     }
 
     /// Whether it cannot be changed, although others of its row can.
@@ -75,6 +83,8 @@ impl Place {
                 | FabricPlace::AddVolume(kind, _)
                 | FabricPlace::RemoveVolume(kind, _),
             ) => *kind == FabricKind::Pcie,
+            // Nobody clears what tells of everybody.
+            Self::Manager(ManagerPlace::ClearLog(log)) => *log == Log::Audit,
             _ => false,
         }
     }

@@ -99,7 +99,8 @@ impl Service {
         } else if caller.refused {
             return Err(unauthorized());
         }
-        let view = View::new(&self.parts);
+        let parts = self.parts.seen_by(caller.user.as_ref());
+        let view = View::new(&parts);
         if !allowed.contains(method) {
             return not_allowed(&place, method, allowed, &view);
         }
@@ -120,7 +121,7 @@ impl Service {
         caller: &Caller,
         view: &View<'_>,
     ) -> Result<Response<Body>, Problem> {
-        let area = tree::area(place);
+        let (area, parts) = (tree::area(place), view.parts);
         let expected = request.headers().get(IF_MATCH);
         // Of several clients with the same tag, only the first one may change the resource.
         let mut turn = expected.map(|_| self.changing());
@@ -129,13 +130,13 @@ impl Service {
         let (is_late, mut attempts) = (Cell::new(false), 0);
         let done = loop {
             if let Some(expected) = expected {
-                let tag = etag::compute(&tree::area(&resource).read(&View::new(&self.parts))?);
+                let tag = etag::compute(&tree::area(&resource).read(&View::new(parts))?);
                 let is_changing = turn.iter().flat_map(|turn| turn.iter()).any(|(one, _)| *one == resource);
                 if is_changing || !etag::list_contains(expected, &tag) {
                     return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
                 }
             }
-            let change = Change { parts: &self.parts, view, caller, area: tree::area, is_late: &is_late };
+            let change = Change { parts, view, caller, area: tree::area, is_late: &is_late };
             let done = make(request, place, method, &change);
             attempts += 1;
             if !is_late.take() || attempts >= ATTEMPTS_MAX {
@@ -147,7 +148,7 @@ impl Service {
             if turn.is_none() {
                 turn = Some(self.changing());
             }
-            view = later.insert(View::new(&self.parts));
+            view = later.insert(View::new(parts));
         };
         if let Ok(Done::Task(id)) = done {
             turn.get_or_insert_with(|| self.changing()).push((resource, id));
@@ -157,9 +158,9 @@ impl Service {
             Done::Made if method == Method::DELETE || !place.methods().contains(&Method::GET) => {
                 Ok(empty(StatusCode::NO_CONTENT))
             }
-            Done::Made => representation(&area.read(&View::new(&self.parts))?, StatusCode::OK),
+            Done::Made => representation(&area.read(&View::new(parts))?, StatusCode::OK),
             Done::Created(made, headers) => {
-                let resource = tree::area(&made).read(&View::new(&self.parts))?;
+                let resource = tree::area(&made).read(&View::new(parts))?;
                 let mut response = representation(&resource, StatusCode::CREATED)?;
                 for (name, value) in headers {
                     insert(&mut response, HeaderName::from_static(name), &value);
@@ -171,7 +172,7 @@ impl Service {
                 }
                 Ok(response)
             }
-            Done::Task(id) => accepted(id, &View::new(&self.parts)),
+            Done::Task(id) => accepted(id, &View::new(parts)),
             Done::Answer(value) => representation(&value, StatusCode::OK),
         }
     }

@@ -1,4 +1,4 @@
-//! The accounts, their roles, and the sessions that are open.
+//! The accounts, their roles and limits, and the sessions that are open.
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
@@ -15,6 +15,14 @@ interface Account extends Resource {
   Enabled?: boolean;
   Locked?: boolean;
   PasswordChangeRequired?: boolean;
+  Oem?: { Ebof?: Limits };
+}
+
+/** What an account sees that does not see everything. */
+interface Limits {
+  Limited?: boolean;
+  Drives?: string[];
+  SubsystemNQNs?: string[];
 }
 
 interface Session extends Resource {
@@ -51,6 +59,7 @@ export function AccountsView() {
         columns={[
           { title: "Account", cell: (one) => one.UserName },
           { title: "Role", by: (one) => one.RoleId, cell: (one) => <Role one={one} /> },
+          { title: "Sees", by: seen, cell: (one) => seen(one) },
           { title: "State", cell: (one) => <AccountState one={one} /> },
           { title: "Actions", bare: true, cell: (one) => <AccountButtons one={one} /> },
         ]}
@@ -58,6 +67,7 @@ export function AccountsView() {
       <div class="cards">
         <Password account={value?.accounts.find((one) => one.UserName === user.value?.name)} />
         {mayAdminister() && <Reset accounts={(value?.accounts ?? []).filter(mayEdit)} />}
+        {mayAdminister() && <Limit accounts={(value?.accounts ?? []).filter((one) => mayEdit(one) && mayBeLimited(one.RoleId))} />}
         {mayAdminister() && <Create />}
       </div>
       <h2>Sessions</h2>
@@ -83,6 +93,29 @@ function AccountState({ one }: { one: Account }) {
   if (one.Enabled === false) return <Badge tone="warn">disabled</Badge>;
   if (one.PasswordChangeRequired) return <Badge tone="warn">needs a new password</Badge>;
   return <Badge tone="good">enabled</Badge>;
+}
+
+function seen(one: Account): string {
+  const limits = one.Oem?.Ebof;
+  if (!limits?.Limited) return "everything";
+  const names = [...(limits.Drives ?? []), ...(limits.SubsystemNQNs ?? [])];
+  return names.join(", ") || "nothing";
+}
+
+function mayBeLimited(role: string | undefined): boolean {
+  return role !== "Administrator";
+}
+
+/** Names that are separated by commas or blanks. */
+function names(text: string): string[] {
+  return text.split(/[\s,]+/).filter((name) => name !== "");
+}
+
+/** What is sent of limits: none where nothing is named. */
+function limitsOf(drives: string, subsystems: string): Limits {
+  const named = { Drives: names(drives), SubsystemNQNs: names(subsystems) };
+  const limited = named.Drives.length > 0 || named.SubsystemNQNs.length > 0;
+  return limited ? { Limited: true, ...named } : { Limited: false };
 }
 
 /** A change of an account or a session: the service plans none of them. */
@@ -234,21 +267,71 @@ function Reset({ accounts }: { accounts: Account[] }) {
   );
 }
 
+/** An administrator limits another account to drives and subsystems, or lets it see everything. */
+function Limit({ accounts }: { accounts: Account[] }) {
+  const name = useSignal("");
+  const drives = useSignal<string | undefined>(undefined);
+  const subsystems = useSignal<string | undefined>(undefined);
+  const chosen = accounts.find((one) => one.UserName === name.value) ?? accounts[0];
+  if (!chosen) return null;
+  const now = chosen.Oem?.Ebof;
+  const ownDrives = drives.value ?? (now?.Drives ?? []).join(" ");
+  const ownSubsystems = subsystems.value ?? (now?.SubsystemNQNs ?? []).join(" ");
+  const reset = () => {
+    drives.value = undefined;
+    subsystems.value = undefined;
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const body = { Oem: { Ebof: limitsOf(ownDrives, ownSubsystems) } };
+    proposed(`Change what ${chosen.UserName} sees`, chosen, body, reset);
+  };
+  return (
+    <form class="panel form" onSubmit={submit}>
+      <h2>What an account sees</h2>
+      <Select
+        label="Account"
+        name="limit-account"
+        value={chosen.UserName ?? ""}
+        options={accounts.map((one) => [one.UserName ?? "", one.UserName ?? ""])}
+        onChange={(value) => {
+          name.value = value;
+          reset();
+        }}
+      />
+      <Field label="Only these drives" name="limit-drives" value={ownDrives} onInput={(value) => (drives.value = value)} />
+      <Field
+        label="Only these subsystems (NQN)"
+        name="limit-subsystems"
+        hint="Names with blanks between them. Without any, the account sees everything."
+        value={ownSubsystems}
+        onInput={(value) => (subsystems.value = value)}
+      />
+      <Button type="submit">Limit …</Button>
+    </form>
+  );
+}
+
 function Create() {
   const name = useSignal("");
   const password = useSignal("");
   const role = useSignal("ReadOnly");
+  const drives = useSignal("");
+  const subsystems = useSignal("");
   const submit = (event: Event) => {
     event.preventDefault();
+    const limits = mayBeLimited(role.value) ? { Oem: { Ebof: limitsOf(drives.value, subsystems.value) } } : {};
     void propose({
       title: `Create account ${name.value}`,
       method: "POST",
       target: ACCOUNTS,
-      body: { UserName: name.value, Password: password.value, RoleId: role.value },
+      body: { UserName: name.value, Password: password.value, RoleId: role.value, ...limits },
       unplanned: true,
       after: () => {
         name.value = "";
         password.value = "";
+        drives.value = "";
+        subsystems.value = "";
       },
     });
   };
@@ -258,6 +341,18 @@ function Create() {
       <Field label="User name" name="username" value={name.value} onInput={(value) => (name.value = value)} />
       <Field label="Password" type="password" autocomplete="new-password" value={password.value} onInput={(value) => (password.value = value)} />
       <Select label="Role" name="role" value={role.value} options={ROLES} onChange={(value) => (role.value = value)} />
+      {mayBeLimited(role.value) && (
+        <>
+          <Field label="Only these drives" name="drives" value={drives.value} onInput={(value) => (drives.value = value)} />
+          <Field
+            label="Only these subsystems (NQN)"
+            name="subsystems"
+            hint="Names with blanks between them. Without any, the account sees everything."
+            value={subsystems.value}
+            onInput={(value) => (subsystems.value = value)}
+          />
+        </>
+      )}
       <Button type="submit" class="primary" disabled={!name.value || !password.value}>
         Create …
       </Button>

@@ -53,6 +53,7 @@ fn new(name: &str, role: Role) -> NewAccount {
         name: name.to_owned(),
         password: PASSWORD.to_owned(),
         role,
+        reach: AccountReach::Everything,
         enabled: true,
         must_change_password: false,
     }

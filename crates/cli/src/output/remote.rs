@@ -1,6 +1,6 @@
 //! The views of accounts, and of the certificate of HTTPS.
 
-use ebof_manage::api::{AccountStatus, Accounts, CertificateRequest, CertificateStatus};
+use ebof_manage::api::{AccountLimits, AccountStatus, Accounts, CertificateRequest, CertificateStatus};
 
 use super::View;
 use super::json::Object;
@@ -31,7 +31,7 @@ pub(crate) struct ShownRequest(pub(crate) CertificateRequest);
 impl View for ShownAccounts {
     fn text(&self, _verbose: bool) -> String {
         let rows: Vec<Vec<String>> = self.0.accounts.iter().map(row).collect();
-        table(&[("USER", 4), ("ROLE", 4), ("STATE", 5), ("SESSIONS", 8)], &rows)
+        table(&[("USER", 4), ("ROLE", 4), ("SEES", 4), ("STATE", 5), ("SESSIONS", 8)], &rows)
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -40,7 +40,16 @@ impl View for ShownAccounts {
 }
 
 fn row(account: &AccountStatus) -> Vec<String> {
-    vec![safe(&account.name).to_string(), account.role.clone(), state(account).to_owned(), account.sessions.to_string()]
+    let AccountStatus { name, role, sessions, .. } = account;
+    let name = safe(name).to_string();
+    vec![name, role.clone(), seen(account), state(account).to_owned(), sessions.to_string()]
+}
+
+/// What its user sees and changes of the target.
+fn seen(account: &AccountStatus) -> String {
+    let Some(AccountLimits { drives, subsystems }) = &account.only else { return "everything".to_owned() };
+    let names: Vec<&str> = drives.iter().chain(subsystems).map(String::as_str).collect();
+    if names.is_empty() { "nothing".to_owned() } else { safe(&names.join(", ")).to_string() }
 }
 
 fn state(account: &AccountStatus) -> &'static str {
@@ -58,7 +67,7 @@ impl View for ShownAccount {
         let name = safe(&account.name);
         match outcome {
             AccountOutcome::Removed => format!("account {name} is removed\n"),
-            _ => format!("account {name}: {}, {}\n", account.role, state(account)),
+            _ => format!("account {name}: {}, sees {}, {}\n", account.role, seen(account), state(account)),
         }
     }
 
@@ -146,17 +155,26 @@ mod tests {
             id: "1".to_owned(),
             name: "admin".to_owned(),
             role: "Administrator".to_owned(),
+            only: None,
             enabled: true,
             locked: false,
             must_change_password: true,
             password_set_s: 0,
             sessions: 2,
         };
-        let disabled = AccountStatus { name: "jo".to_owned(), enabled: false, locked: true, ..account.clone() };
+        let only = AccountLimits { drives: vec!["d3".to_owned()], subsystems: Vec::new() };
+        let disabled =
+            AccountStatus { name: "jo".to_owned(), only: Some(only), enabled: false, locked: true, ..account.clone() };
         let text = ShownAccounts(Accounts { schema: 1, accounts: vec![account.clone(), disabled] }).text(false);
-        assert!(text.contains("must change its password") && text.contains("disabled"), "{text}");
+        assert!(
+            text.contains("must change its password") && text.contains(" d3 ") && text.contains("disabled"),
+            "{text}"
+        );
         let shown = |outcome| ShownAccount { outcome, account: account.clone() }.text(false);
         assert_eq!(shown(AccountOutcome::Removed), "account admin is removed\n");
-        assert_eq!(shown(AccountOutcome::Added), "account admin: Administrator, must change its password\n");
+        assert_eq!(
+            shown(AccountOutcome::Added),
+            "account admin: Administrator, sees everything, must change its password\n"
+        );
     }
 }

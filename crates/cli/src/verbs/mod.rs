@@ -3,6 +3,7 @@
 
 pub(crate) mod ana;
 mod any_namespace;
+pub(crate) mod audit;
 pub(crate) mod blocks;
 mod boot_partition;
 pub(crate) mod completion;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ebof_manage::api::{AddAccount, ChangeAccount, ReplaceCertificate, RequestCertificate};
+use ebof_manage::api::{AccountLimits, AddAccount, ChangeAccount, ReplaceCertificate, RequestCertificate};
 
 use super::Outcome;
 use crate::control::{ControlClient, password};
@@ -34,6 +34,8 @@ pub(super) enum AccountAction {
         #[arg(long)]
         must_change_password: bool,
         #[command(flatten)]
+        only: Only,
+        #[command(flatten)]
         password: NewPassword,
     },
     /// Set the password of an account; its sessions end
@@ -52,6 +54,16 @@ pub(super) enum AccountAction {
         name: String,
         /// Administrator, Operator or `ReadOnly`
         role: String,
+    },
+    /// Set what an account sees and changes; its sessions end
+    Limit {
+        /// The user name
+        name: String,
+        #[command(flatten)]
+        only: Only,
+        /// The whole target
+        #[arg(long, conflicts_with_all = ["drive", "subsystem"], required_unless_present_any = ["drive", "subsystem"])]
+        everything: bool,
     },
     /// Let the user of an account log in again
     Enable {
@@ -73,6 +85,25 @@ pub(super) enum AccountAction {
         /// The user name
         name: String,
     },
+}
+
+/// What an account is limited to.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Only {
+    /// See and change this drive, with its subsystem, and nothing else; several times for several
+    #[arg(long, value_name = "DRIVE")]
+    drive: Vec<String>,
+    /// See and change this subsystem, with its drive, and nothing else; several times for several
+    #[arg(long, value_name = "NQN")]
+    subsystem: Vec<String>,
+}
+
+impl Only {
+    /// `None` where nothing is named.
+    fn limits(self) -> Option<AccountLimits> {
+        let Self { drive: drives, subsystem: subsystems } = self;
+        (!drives.is_empty() || !subsystems.is_empty()).then_some(AccountLimits { drives, subsystems })
+    }
 }
 
 /// Where a new password comes from.
@@ -136,9 +167,9 @@ impl AccountAction {
                 show(global, &ShownAccounts(control.accounts()?))?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Self::Add { name, role, must_change_password, password } => {
+            Self::Add { name, role, must_change_password, only, password } => {
                 let password = password.read(&name)?;
-                let new = AddAccount { name, password, role, must_change_password };
+                let new = AddAccount { name, password, role, only: only.limits(), must_change_password };
                 (AccountOutcome::Added, control.add_account(&new)?)
             }
             Self::SetPassword { name, must_change_password, password } => {
@@ -148,6 +179,10 @@ impl AccountAction {
             }
             Self::SetRole { name, role } => {
                 let change = ChangeAccount { role: Some(role), ..change() };
+                (AccountOutcome::Changed, control.change_account(&name, &change)?)
+            }
+            Self::Limit { name, only, everything } => {
+                let change = ChangeAccount { only: only.limits(), everything, ..change() };
                 (AccountOutcome::Changed, control.change_account(&name, &change)?)
             }
             Self::Enable { name } => {

@@ -62,6 +62,8 @@ enum Action {
     Status,
     /// Show what has happened: hosts, refusals, changes, tasks, health
     Events(watch::ShowEvents),
+    /// Show who has changed what and what was refused, and whether that log was changed
+    Audit(super::audit::ShowAudit),
     /// Show what functions, drives, ports, namespaces, hosts and queues do, second by second
     Top(super::top::TargetTop),
     /// Show slow commands, and where their time went
@@ -232,6 +234,13 @@ enum Removed {
 
 impl TargetVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
+        match &self.action {
+            Action::Audit(audit) if !audit.asks_target() => audit.clone().run_on_files(&self.reach, global),
+            _ => self.run_at_target(global),
+        }
+    }
+
+    fn run_at_target(self, global: &Global) -> Outcome {
         let control = ControlClient::new(self.reach)?;
         let action = match self.action.meaning()? {
             Ok(Meaning::Edit(edit)) => return edit::carry_out(&control, edit, self.yes, global),
@@ -263,6 +272,7 @@ impl TargetVerb {
                 return Ok(ExitCode::SUCCESS);
             }
             Action::Events(events) => return events.run(&control, global),
+            Action::Audit(audit) => return audit.run(&control, global),
             Action::Top(top) => return top.run(control, global),
             Action::Slow(slow) => return slow.run(&control, global),
             Action::Reload => {

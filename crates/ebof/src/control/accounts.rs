@@ -12,8 +12,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch};
 use axum::{Json, Router};
-use ebof_access::{Access, Account, AccountChange, Mistake, NewAccount, Privilege, Role, User};
-use ebof_manage::api::{ACCOUNTS_SCHEMA, AccountStatus, Accounts, AddAccount, Asker, ChangeAccount};
+use ebof_access::{Access, Account, AccountChange, AccountReach, Mistake, NewAccount, Privilege, Role, User};
+use ebof_manage::api::{ACCOUNTS_SCHEMA, AccountLimits, AccountStatus, Accounts, AddAccount, Asker, ChangeAccount};
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::events::{EventKind, NewEvent};
 use serde::de::DeserializeOwned;
@@ -58,12 +58,15 @@ async fn add(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let access = access(&managed)?;
-    let AddAccount { name, password, role, must_change_password } =
+    let AddAccount { name, password, role, only, must_change_password } =
         parsed(body, "want {\"name\": \"...\", \"password\": \"...\", \"role\": \"Operator\"}")?;
-    let new = NewAccount { name, password, role: parsed_role(&role)?, enabled: true, must_change_password };
+    let (role, reach) = (parsed_role(&role)?, only.map(reach).unwrap_or_default());
+    let new = NewAccount { name, password, role, reach, enabled: true, must_change_password };
     beside(move || match access.add_account(&new) {
         Ok(account) => {
-            let message = format!("account {} was added, as {}", account.name, account.role);
+            let seen =
+                if account.reach.is_everything() { String::new() } else { format!(" that sees {}", account.reach) };
+            let message = format!("account {} was added, as {}{seen}", account.name, account.role);
             report(&managed, &by, EventKind::AccountAdded, message);
             (StatusCode::CREATED, Json(status(&access, account))).into_response()
         }
@@ -80,17 +83,27 @@ async fn change(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let access = access(&managed)?;
-    let wanted = "want one or more of password, role, enabled, must_change_password, unlock";
-    let ChangeAccount { password, role, enabled, must_change_password, unlock } = parsed(body, wanted)?;
+    let wanted = "want one or more of password, role, only or everything, enabled, must_change_password, unlock";
+    let ChangeAccount { password, role, only, everything, enabled, must_change_password, unlock } =
+        parsed(body, wanted)?;
+    let reach = match (only, everything) {
+        (Some(_), true) => {
+            let message = "an account sees only something, or everything";
+            return Err(No::new(StatusCode::BAD_REQUEST, MistakeKind::Value, message, wanted).into());
+        }
+        (None, true) => Some(AccountReach::Everything),
+        (only, false) => only.map(reach),
+    };
     let asker = asker.map(|Extension(remote)| remote.user);
-    let is_only_password = role.is_none() && enabled.is_none() && must_change_password.is_none() && !unlock;
+    let is_only_password =
+        role.is_none() && reach.is_none() && enabled.is_none() && must_change_password.is_none() && !unlock;
     if !is_only_password && asker.as_ref().is_some_and(|user| !user.may(Privilege::ConfigureUsers)) {
         let advice = "an Administrator may change more";
         let message = "of one's own account only the password may be changed";
         return Err(answer(StatusCode::FORBIDDEN, Refused::whole(MistakeKind::Value, message, advice)));
     }
     let role = role.as_deref().map(parsed_role).transpose()?;
-    let change = AccountChange { name: None, password, role, enabled, must_change_password, unlock };
+    let change = AccountChange { name: None, password, role, reach, enabled, must_change_password, unlock };
     beside(move || {
         let outcome = find(&access, &name).and_then(|account| {
             // Somebody else's name may be the number of one's own account.
@@ -142,6 +155,7 @@ fn told(account: &Account, change: &AccountChange) -> String {
     let changed = [
         change.password.as_ref().map(|_secret| "another password".to_owned()),
         change.role.map(|role| format!("role {role}")),
+        change.reach.as_ref().map(|reach| format!("sees {reach}")),
         change.enabled.map(|enabled| if enabled { "enabled" } else { "disabled" }.to_owned()),
         change.must_change_password.map(|must| format!("must change password: {must}")),
         change.unlock.then(|| "unlocked".to_owned()),
@@ -177,6 +191,7 @@ fn status(access: &Access, account: Account) -> AccountStatus {
         id: account.id.to_string(),
         name: account.name,
         role: account.role.to_string(),
+        only: limits(account.reach),
         enabled: account.enabled,
         locked: account.locked,
         must_change_password: account.must_change_password,
@@ -192,6 +207,20 @@ pub(super) fn parsed<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>, w
         let message = format!("the body is not understood: {error}");
         No::new(StatusCode::BAD_REQUEST, MistakeKind::Value, message, wanted)
     })
+}
+
+fn reach(only: AccountLimits) -> AccountReach {
+    AccountReach::only(only.drives, only.subsystems)
+}
+
+fn limits(reach: AccountReach) -> Option<AccountLimits> {
+    match reach {
+        AccountReach::Everything => None,
+        AccountReach::Only { drives, subsystems } => {
+            let (drives, subsystems) = (drives.into_iter().collect(), subsystems.into_iter().collect());
+            Some(AccountLimits { drives, subsystems })
+        }
+    }
 }
 
 fn parsed_role(role: &str) -> Result<Role, No> {

@@ -25,13 +25,14 @@ use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_manage::load::load_as;
 use ebof_manage::{FileFormat, Loaded, Target as _};
 
+use super::sight::Sight;
 use super::{By, beside};
 use crate::generations::Generations;
 use crate::managed::Managed;
 use crate::reload::{Refusal, Seen};
 
 /// The largest body of a request with a text: JSON may write a character as two.
-const BODY_BYTES_MAX: usize = 2 * SENT_TEXT_BYTES_MAX + (16 << 10);
+pub(super) const BODY_BYTES_MAX: usize = 2 * SENT_TEXT_BYTES_MAX + (16 << 10);
 
 /// The longest name of a text, and the longest path, bytes.
 const NAME_BYTES_MAX: usize = 4096;
@@ -88,9 +89,13 @@ async fn reading<T: Send + 'static>(
     done.await.map_err(|_panicked| gone())?
 }
 
-async fn show(State(managed): State<Arc<Managed>>) -> Result<Response, No> {
-    reading(&managed, |managed| {
-        let configuration = in_force(managed)?;
+async fn show(State(managed): State<Arc<Managed>>, sight: Sight) -> Result<Response, No> {
+    reading(&managed, move |managed| {
+        let mut configuration = in_force(managed)?;
+        if sight.is_limited {
+            let limited = configuration.limited_to(&sight.seen.target.config());
+            configuration = limited.map_err(|refused| No(StatusCode::INTERNAL_SERVER_ERROR, Box::new(refused)))?;
+        }
         Ok(tagged(&configuration.revision, Json(&configuration)))
     })
     .await
@@ -329,6 +334,9 @@ pub(crate) fn refused(refusal: &Refusal) -> No {
         Refusal::Edits(refused) => return not_made(refused.clone()),
         Refusal::Objection(_) => {
             (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Conflict, "nothing was changed: see that the file is whole")
+        }
+        Refusal::Apply(ApplyError::NotAllowed) => {
+            (StatusCode::FORBIDDEN, MistakeKind::NotAllowed, "nothing was changed: ask an Administrator")
         }
         Refusal::Hosts => (
             StatusCode::PRECONDITION_FAILED,

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ebof_manage::enclosure::{IMAGE_BYTES_MAX, Mistake, MistakeKind, Refused};
 
+use super::sight::Sight;
 use super::{Managed, Named, answer, beside};
 
 /// Their routes.
@@ -20,8 +21,8 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
         .route("/v1/images", post(image).layer(DefaultBodyLimit::max(IMAGE_BYTES_MAX)))
 }
 
-async fn details(State(managed): State<Arc<Managed>>, Named(name): Named) -> Result<Response, Response> {
-    beside(move || match managed.enclosure.drive_details(&name) {
+async fn details(Sight { seen, .. }: Sight, Named(name): Named) -> Result<Response, Response> {
+    beside(move || match seen.enclosure.drive_details(&name) {
         Some(details) => Json(details).into_response(),
         None => {
             let object = name.chars().filter(|c| !c.is_control()).take(64).collect();
@@ -34,12 +35,12 @@ async fn details(State(managed): State<Arc<Managed>>, Named(name): Named) -> Res
     .await
 }
 
-async fn image(State(managed): State<Arc<Managed>>, body: Result<Bytes, BytesRejection>) -> Result<Response, Response> {
+async fn image(Sight { seen, .. }: Sight, body: Result<Bytes, BytesRejection>) -> Result<Response, Response> {
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: an image of at most {IMAGE_BYTES_MAX} bytes");
         answer(rejection.status(), Refused::whole(MistakeKind::Value, rejection.body_text(), advice))
     })?;
-    beside(move || match managed.enclosure.store_image(&body) {
+    beside(move || match seen.enclosure.store_image(&body) {
         Ok(stored) => (StatusCode::CREATED, Json(stored)).into_response(),
         Err(refused) => answer(StatusCode::UNPROCESSABLE_ENTITY, refused),
     })

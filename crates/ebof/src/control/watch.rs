@@ -17,6 +17,7 @@ use ebof_manage::history::{Query, Resolution, SeriesName};
 use percent_encoding::percent_decode_str;
 use tokio::time::{Instant, timeout_at};
 
+use super::sight::Sight;
 use super::{WAIT_MAX, answer, beside};
 use crate::managed::Managed;
 
@@ -29,8 +30,12 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
 }
 
 /// The events after `since`; if there are none, those that come within `wait_ms`.
-async fn events(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    let mut words = Words::of(query.as_deref(), "accepted: ?since=N&max=N&wait_ms=N");
+async fn events(
+    State(managed): State<Arc<Managed>>,
+    Sight { seen, .. }: Sight,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Response> {
+    let mut words = QueryWords::of(query.as_deref(), "accepted: ?since=N&max=N&wait_ms=N");
     let since = words.number("since")?.unwrap_or(0);
     let max = words.number("max")?.and_then(|max| usize::try_from(max).ok()).unwrap_or(ANSWER_MAX).max(1);
     let wait = Duration::from_millis(words.number("wait_ms")?.unwrap_or(0)).min(WAIT_MAX);
@@ -39,7 +44,7 @@ async fn events(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) 
     let mut news = managed.news.subscribe();
     // No thread waits: one whose client has gone away would do so, too.
     loop {
-        let found = managed.news.events.since(since, max);
+        let found = seen.events.since(since, max);
         // A number that is not known yet is from before a restart: the client has to hear that.
         let has_news = !found.events.is_empty() || found.lost > 0 || since > found.latest;
         if has_news || timeout_at(end, news.changed()).await.is_err() {
@@ -49,17 +54,17 @@ async fn events(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) 
 }
 
 /// The latest second of all objects; with `object`, the samples of one.
-async fn history(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
+async fn history(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result<Response, Response> {
     let advice = "accepted: nothing, or ?object=NAME&resolution=1s&since=UNIX_MS&until=UNIX_MS; NAME is such as \
                   function:d3/vf2, RESOLUTION is 1s, 10s or 60s";
-    let mut words = Words::of(query.as_deref(), advice);
+    let mut words = QueryWords::of(query.as_deref(), advice);
     let object = words.parsed("object", |text| text.parse::<SeriesName>().ok())?;
     let resolution = words.parsed("resolution", Resolution::named)?.unwrap_or(Resolution::Second);
     let (after_unix_ms, until_unix_ms) = (words.number("since")?.unwrap_or(0), words.number("until")?);
     words.end()?;
     let until_unix_ms = until_unix_ms.unwrap_or(u64::MAX);
     beside(move || {
-        let measured = managed.target.measured();
+        let measured = seen.measured;
         let Some(object) = object else { return Json(measured.overview()).into_response() };
         match measured.samples(&Query { object, resolution, after_unix_ms, until_unix_ms }) {
             Ok(samples) => Json(samples).into_response(),
@@ -73,18 +78,18 @@ async fn history(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery)
 }
 
 /// What the queues did in the latest second.
-async fn queues(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    Words::of(query.as_deref(), "accepted: nothing").end()?;
-    beside(move || Json(managed.target.queues()).into_response()).await
+async fn queues(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result<Response, Response> {
+    QueryWords::of(query.as_deref(), "accepted: nothing").end()?;
+    beside(move || Json(seen.measured.queues()).into_response()).await
 }
 
 /// The slow commands after `since`.
-async fn slow(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    let mut words = Words::of(query.as_deref(), "accepted: ?since=N");
+async fn slow(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result<Response, Response> {
+    let mut words = QueryWords::of(query.as_deref(), "accepted: ?since=N");
     let since = words.number("since")?.unwrap_or(0);
     words.end()?;
     beside(move || {
-        let mut slow = managed.target.slow();
+        let mut slow = seen.measured.slow();
         slow.commands.retain(|command| command.id > since);
         Json(slow).into_response()
     })
@@ -92,13 +97,13 @@ async fn slow(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) ->
 }
 
 /// The words of a query, each of which is taken once.
-struct Words {
+pub(super) struct QueryWords {
     left: Vec<(String, String)>,
     advice: &'static str,
 }
 
-impl Words {
-    fn of(query: Option<&str>, advice: &'static str) -> Self {
+impl QueryWords {
+    pub(super) fn of(query: Option<&str>, advice: &'static str) -> Self {
         let parts = query.unwrap_or_default().split('&').filter(|part| !part.is_empty());
         let word = |part: &str| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -112,18 +117,22 @@ impl Words {
         NotUnderstood(Refused::whole(MistakeKind::Value, format!("`{word}` in the query"), self.advice))
     }
 
-    fn parsed<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, NotUnderstood> {
+    pub(super) fn parsed<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, NotUnderstood> {
         let Some(at) = self.left.iter().position(|(known, _)| known == key) else { return Ok(None) };
         let (_, value) = self.left.remove(at);
         parse(&value).map(Some).ok_or_else(|| self.refuse(&format!("{key}={value}")))
     }
 
-    fn number(&mut self, key: &str) -> Result<Option<u64>, NotUnderstood> {
+    pub(super) fn number(&mut self, key: &str) -> Result<Option<u64>, NotUnderstood> {
         self.parsed(key, |text| text.parse().ok())
     }
 
     /// There is nothing that nobody has asked for.
-    fn end(self) -> Result<(), NotUnderstood> {
+    pub(super) fn end(self) -> Result<(), NotUnderstood> {
         match self.left.first() {
             Some((key, value)) => Err(self.refuse(&format!("{key}={value}"))),
             None => Ok(()),
@@ -132,7 +141,7 @@ impl Words {
 }
 
 /// A word of a query that is not understood.
-struct NotUnderstood(Refused);
+pub(super) struct NotUnderstood(Refused);
 
 impl From<NotUnderstood> for Response {
     fn from(NotUnderstood(refused): NotUnderstood) -> Self {

@@ -57,12 +57,17 @@ fn without_prefix(uri: &Uri) -> Option<Uri> {
 /// What a request needs, path by path. What is not named needs everything.
 fn allowed(method: &Method, path: &str, body: &[u8], user: &User) -> Result<(), Refusal> {
     let is_own = |rest: &str| rest == user.name || rest == user.account.to_string();
+    if !user.reach.is_everything() && !is_for_a_part(method, path, is_own) {
+        return Err(Refusal::PART);
+    }
     let needed = match (method, path) {
         (&Method::PATCH, path) if path.strip_prefix("/v1/accounts/").is_some_and(is_own) => {
             // What of it may be changed is checked where it is.
             Privilege::ConfigureSelf
         }
         (&Method::GET | &Method::HEAD, _) if path.starts_with("/v1/accounts") => Privilege::ConfigureUsers,
+        // It names everybody.
+        (&Method::GET | &Method::HEAD, "/v1/audit") => Privilege::ConfigureUsers,
         (&Method::GET | &Method::HEAD, _) => Privilege::Login,
         (&Method::POST, "/v1/changes") if !chooses_files(body) => Privilege::ConfigureComponents,
         // A firmware image.
@@ -76,6 +81,35 @@ fn allowed(method: &Method, path: &str, body: &[u8], user: &User) -> Result<(), 
         false => Err(Refusal::ROLE),
     }
 }
+
+/// Whether it is for those who see a part of the target, too. What is not named here is not: what
+/// is named shows and changes no more than they have (`control/sight.rs`).
+fn is_for_a_part(method: &Method, path: &str, is_own: impl Fn(&str) -> bool) -> bool {
+    match *method {
+        Method::GET | Method::HEAD => {
+            let below = ["/v1/tasks/", "/v1/drives/"];
+            PARTS.contains(&path) || below.iter().any(|below| path.starts_with(below))
+        }
+        Method::POST => matches!(path, "/v1/changes" | "/v1/changes/plan"),
+        Method::PATCH => path.strip_prefix("/v1/accounts/").is_some_and(is_own),
+        _ => false,
+    }
+}
+
+/// What is shown in part to those who see a part.
+const PARTS: &[&str] = &[
+    "/v1",
+    "/v1/inventory",
+    "/v1/status",
+    "/v1/refused",
+    "/v1/tasks",
+    "/v1/configuration",
+    "/v1/certificate",
+    "/v1/events",
+    "/v1/history",
+    "/v1/queues",
+    "/v1/slow",
+];
 
 /// Whether a transaction says which files or devices are served.
 fn chooses_files(body: &[u8]) -> bool {

@@ -12,7 +12,9 @@ use ebof_cli::Failure;
 use ebof_manage::api::{
     Applied, Asker, Cause, Configuration, Desired, Generation, Planned, RefusedConfiguration, Revision,
 };
-use ebof_redfish::{Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions};
+use ebof_redfish::{
+    Audited, AuditedRecord, Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions,
+};
 use ebof_state::StateDirectory;
 use hyper::body::Bytes;
 use hyper::{Request, Response};
@@ -72,9 +74,11 @@ impl Redfish {
             measured: managed.target.measured(),
             certificates: Arc::clone(&remote.identity) as Arc<_>,
             configurations: Arc::new(Texts(Arc::clone(managed))),
+            audit: Arc::new(Recorded(Arc::clone(managed))),
             program: Arc::new(Around(Arc::clone(managed))),
             uuid: Uuid::new_v5(&machine, remote.place.as_bytes()),
             host_name,
+            only: None,
         };
         Ok(Self(Arc::new(Service::new(parts))))
     }
@@ -154,6 +158,34 @@ impl Certificates for Identity {
             country: subject.country,
         };
         Self::request(self, &subject).map_err(|error| error.to_string())
+    }
+}
+
+/// The audit log, on threads that may wait.
+struct Recorded(Arc<Managed>);
+
+impl Audited for Recorded {
+    fn records(&self, most: usize) -> Option<Vec<AuditedRecord>> {
+        let audit = self.0.audit()?;
+        let (records, _) = ebof_audit::records_since(&**audit.directory(), 0, most).ok()?;
+        let shown = |record: ebof_audit::AuditRecord| AuditedRecord {
+            n: record.n,
+            time_unix_ms: record.time_unix_ms,
+            kind: record.kind.name(),
+            who: record.who,
+            from: record.from,
+            what: record.what,
+            object: record.object,
+            outcome: record.outcome.name(),
+            detail: record.detail,
+            count: record.count,
+            hash: record.hash.to_string(),
+        };
+        Some(records.into_iter().map(shown).collect())
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.audit().is_some()
     }
 }
 

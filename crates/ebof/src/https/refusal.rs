@@ -104,6 +104,11 @@ impl Refusal {
         "the role of the account does not allow that",
         "an Operator may change functions and drives, an Administrator everything",
     );
+    pub(super) const PART: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "the account is limited to some drives and subsystems",
+        "ask an Administrator, or use an account that sees the whole target",
+    );
     pub(super) const BUSY: Self = Self {
         status: StatusCode::SERVICE_UNAVAILABLE,
         message: Cow::Borrowed("too many passwords are being checked at the moment"),

@@ -26,6 +26,8 @@ use super::rates::{Rates, network};
 use super::redfish::Redfish;
 use super::refusal::{Realm, Refusal};
 use super::stream::WhileAllowed;
+use crate::managed::Managed;
+use crate::managed::audit::{self, RecordedRequest};
 
 /// The largest body of a user's request, bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
@@ -86,6 +88,7 @@ pub(super) struct Visitor {
 /// Answers requests.
 pub(super) struct Service {
     access: Arc<Access>,
+    managed: Arc<Managed>,
     redfish: Redfish,
     control: Control,
     by_address: Rates<std::net::IpAddr>,
@@ -100,13 +103,14 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(access: Arc<Access>, redfish: Redfish, control: Control, body_time: Duration) -> Arc<Self> {
+    pub(super) fn new(access: Arc<Access>, managed: &Arc<Managed>, redfish: Redfish, body_time: Duration) -> Arc<Self> {
         let rates = |(burst, per_second)| Rates::new(burst, per_second);
         let (burst, per_second) = SESSION_RATE;
         Arc::new(Self {
             access,
+            managed: Arc::clone(managed),
             redfish,
-            control,
+            control: Control::new(Arc::clone(managed)),
             by_address: rates(ADDRESS_RATE),
             by_session: Rates::new(burst, per_second),
             logged: rates(LOG_RATE),
@@ -126,7 +130,15 @@ impl Service {
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let mut response = match self.handle(realm, peer, parts, body).await {
             Ok(response) => response,
-            Err(refusal) => refusal.into_response(realm),
+            Err(refusal) => {
+                let response = refusal.into_response(realm);
+                if realm.is_api() {
+                    // Before it was looked who asks, or for what.
+                    let asked = RecordedRequest::over_network(&method, &shortened(&path), None, peer.address);
+                    audit::request(self.managed.audit(), &asked, &response).await;
+                }
+                response
+            }
         };
         if peer.requests.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -175,8 +187,14 @@ impl Service {
         };
         let request = Request::from_parts(parts, body);
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let user = caller.user.as_ref();
+        let asked = RecordedRequest::over_network(&method, &shortened(&path), user, caller.peer)
+            .with(request.uri().query(), request.body());
         let response = match realm {
-            Realm::Control => self.control.answer(request, &caller).await?,
+            Realm::Control => match self.control.answer(request, &caller).await {
+                Ok(response) => response,
+                Err(refusal) => refusal.into_response(realm),
+            },
             _ => {
                 let (response, used) =
                     self.redfish.answer(request, caller.user.clone(), caller.peer, caller.refused).await?;
@@ -190,6 +208,7 @@ impl Service {
         if !method.is_safe() {
             log_change(&method, &path, &caller, response.status());
         }
+        audit::request(self.managed.audit(), &asked, &response).await;
         Ok(self.while_allowed(response, caller.user))
     }
 
@@ -305,6 +324,7 @@ impl Service {
             tracing::info!("{} over HTTPS: {name} has logged in", peer.address);
             return;
         };
+        audit::login(self.managed.audit(), peer.address, &name, denied);
         self.warn(peer, &format!("a login as {name:?} is denied: {denied}"));
         if denied.has_locked {
             // Rare by itself: it takes many failures, and lasts.

@@ -10,7 +10,6 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::control::Control;
 use super::listener::{self, Acceptor, Times};
 use super::rates::Rates;
 use super::redfish::Redfish;
@@ -55,7 +54,7 @@ pub(super) fn serve_with(doors: &Doors, remote: Remote, managed: &Arc<Managed>, 
     let redfish = Redfish::new(managed, &remote, host_name())?;
     let deliveries = redfish.deliveries(times.delivery);
     let Remote { access, identity, .. } = remote;
-    let service = Service::new(access, redfish, Control::new(Arc::clone(managed)), times.body);
+    let service = Service::new(access, managed, redfish, times.body);
     let (limits, new) = listener::limits();
     let serving = Serving { runtime: runtime.handle().clone(), tls, service, limits, new, times };
     let run = move || {

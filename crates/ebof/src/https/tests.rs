@@ -1,13 +1,15 @@
 //! HTTPS over real TLS: users and strangers, slow and loud peers, certificates that change.
 
 mod advice;
+mod audit;
 mod client;
 mod hostile;
 mod stolen;
 mod subscribers;
+mod tenants;
 mod wire;
 
-use ebof_access::{AccountChange, NewAccount, Role, Token};
+use ebof_access::{AccountChange, AccountReach, NewAccount, Role, Token};
 use ebof_server::{Settings, Target};
 use serde_json::Value;
 
@@ -15,6 +17,7 @@ use super::listener::Times;
 use super::serving::serve_with;
 use super::*;
 use crate::doors::Scheme;
+use crate::managed::audit::Auditing;
 use crate::managed::{Managed, Remote};
 use crate::reload::{Reloads, StartedWith};
 use client::{Answer, Client};
@@ -37,17 +40,23 @@ fn rig() -> Rig {
     rig_with(Times { handshake: second, head: second, body: second, stall: second, delivery: second })
 }
 
-/// A target with an account of each role, whose name is in lower case.
 fn rig_with(times: Times) -> Rig {
+    rig_of(BOX, times)
+}
+
+/// A target with an account of each role, whose name is in lower case, and an audit log.
+fn rig_of(text: &str, times: Times) -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let state = Arc::new(StateDirectory::open(&directory.path().join("state")).unwrap());
     let access = accounts::open(&state).unwrap().access;
     for role in Role::ALL {
         let name = role.name().to_lowercase();
         let password = PASSWORD.to_owned();
-        access.add_account(&NewAccount { name, password, role, enabled: true, must_change_password: false }).unwrap();
+        let reach = AccountReach::Everything;
+        let new = NewAccount { name, password, role, reach, enabled: true, must_change_password: false };
+        access.add_account(&new).unwrap();
     }
-    let config = ebof_manage::load("a.toml", BOX).unwrap().config;
+    let config = ebof_manage::load("a.toml", text).unwrap().config;
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Arc::new(Target::start(config, settings).unwrap());
     let reloads = Arc::new(
@@ -59,6 +68,8 @@ fn rig_with(times: Times) -> Rig {
     let identity = identity(&addresses, Arc::clone(&state)).unwrap();
     let remote = Remote { access, identity, place: "a".to_owned(), state };
     let managed = Managed::new(&target, &reloads, Some(remote.clone()));
+    let auditing = Auditing::start(Arc::clone(&remote.state), &target, None, "box").unwrap();
+    assert!(managed.auditing.set(auditing).is_ok());
     let doors = reloads.doors();
     doors.want(addresses, Addresses::default());
     serve_with(doors, remote.clone(), &managed, times).unwrap();

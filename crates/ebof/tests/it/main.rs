@@ -6,6 +6,7 @@
     reason = "a test fails by panicking; sizes are small"
 )]
 
+mod audit;
 mod bench;
 mod completion;
 mod configuration;

@@ -27,6 +27,14 @@ impl Serving {
         serving
     }
 
+    /// Ends it with SIGTERM, and waits for it.
+    pub(crate) fn terminate(mut self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         ebof(&self.directory).args(arguments).args(["--control", "control.sock"]).output().unwrap()
     }

@@ -24,6 +24,9 @@ pub struct AccountStatus {
     pub name: String,
     /// `Administrator`, `Operator` or `ReadOnly`.
     pub role: String,
+    /// What it sees, if that is not the whole target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<AccountLimits>,
     /// Whether its user may log in.
     pub enabled: bool,
     /// Whether it is locked, after too many failed logins.
@@ -36,6 +39,19 @@ pub struct AccountStatus {
     pub sessions: u32,
 }
 
+/// What an account sees of a target that does not see all of it: drives with their subsystems, and
+/// subsystems with their drives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccountLimits {
+    /// Names of drives.
+    #[serde(default)]
+    pub drives: Vec<String>,
+    /// NQNs of subsystems.
+    #[serde(default)]
+    pub subsystems: Vec<String>,
+}
+
 /// An account to be added.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +62,9 @@ pub struct AddAccount {
     pub password: String,
     /// `Administrator`, `Operator` or `ReadOnly`.
     pub role: String,
+    /// What it is to see, if that is not the whole target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<AccountLimits>,
     /// Whether its user has to choose another password first.
     #[serde(default)]
     pub must_change_password: bool,
@@ -61,6 +80,12 @@ pub struct ChangeAccount {
     /// The role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// What it is to see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<AccountLimits>,
+    /// `true`: it is to see the whole target.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub everything: bool,
     /// Whether its user may log in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,

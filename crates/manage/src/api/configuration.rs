@@ -73,6 +73,25 @@ pub struct Configuration {
     pub toml: String,
 }
 
+impl Configuration {
+    /// What those are told of it who see no more than `part` of the configuration.
+    ///
+    /// # Errors
+    /// It cannot be written as text.
+    pub fn limited_to(&self, part: &Config) -> Result<Self, RefusedConfiguration> {
+        let toml = part.to_toml().map_err(|error| {
+            let message = format!("the configuration in force cannot be written as TOML: {error}");
+            Refused::whole(MistakeKind::Value, message, "this is an error of ebof: please report it")
+        })?;
+        let source = match &self.source {
+            // What is wrong with the file may be said in names of others.
+            Source::File { path, .. } => Source::File { path: path.clone(), differs: None, problem: None },
+            other => other.clone(),
+        };
+        Ok(Self { schema: self.schema, revision: Revision::of(part), source, generation: None, toml })
+    }
+}
+
 /// What a target was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]

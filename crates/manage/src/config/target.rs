@@ -54,6 +54,9 @@ pub struct TargetOptions {
     /// Where it is managed over HTTP, a loopback address; `None` is nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
+    /// Where the records of the audit log are sent to as well, for syslog; `None` is nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_syslog: Option<String>,
     /// Whether a start without all that is to be served fails.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub strict: bool,
@@ -88,6 +91,7 @@ impl Default for TargetOptions {
             state: None,
             https: None,
             http: None,
+            audit_syslog: None,
             strict: false,
             discovery_nqn: None,
         }
@@ -236,6 +240,14 @@ impl TargetOptions {
             text: "the same without TLS, for programs of this machine: a loopback address",
         },
         Key {
+            name: "audit_syslog",
+            form: Form::Text { set: set_audit_syslog },
+            default: Words("none"),
+            text: "where [the audit log](security.md#the-audit-log) is sent to as well, in the format of \
+                   syslog (RFC 5424): `unix:PATH` of a datagram socket, such as `unix:/dev/log`, or \
+                   `udp:ADDRESS:PORT`",
+        },
+        Key {
             name: "strict",
             form: Form::Boolean { set: Some(|target, strict| target.strict = strict) },
             default: Value,
@@ -303,6 +315,21 @@ fn set_http(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
         return Err(Refused { message: format!("`{text}` can be reached by others, and HTTP is readable"), help });
     }
     target.http = Some(address);
+    Ok(())
+}
+
+fn set_audit_syslog(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    let help = "accepted: \"unix:PATH\" with an absolute path, such as \"unix:/dev/log\", or \"udp:ADDRESS:PORT\"";
+    let is_path = |path: &str| path.starts_with('/') && path.len() <= CONTROL_BYTES_MAX && !path.contains('\0');
+    let is_known = match text.split_once(':') {
+        Some(("unix", path)) => is_path(path),
+        Some(("udp", address)) => address.parse::<SocketAddr>().is_ok(),
+        _ => false,
+    };
+    if !is_known {
+        return Err(Refused { message: format!("`{text}` is no receiver of syslog"), help });
+    }
+    target.audit_syslog = Some(text.to_owned());
     Ok(())
 }
 

@@ -43,6 +43,8 @@ pub enum MistakeKind {
     Outdated,
     /// It is not known whether it is stored: it is not in force, and may be after a restart.
     Unknown,
+    /// Whoever asks may not have it done.
+    NotAllowed,
 }
 
 impl Refused {

@@ -3,7 +3,7 @@
 mod account;
 mod service;
 
-use ebof_access::{Account as StoredAccount, Mistake, NewAccount, Privilege, Role, SettingsChange};
+use ebof_access::{Account as StoredAccount, AccountReach, Mistake, NewAccount, Privilege, Role, SettingsChange};
 use ebof_manage::events::{EventKind, NewEvent};
 use http::{Method, StatusCode};
 use serde_json::Value;
@@ -26,7 +26,7 @@ impl Area for AccountPlace {
         Ok(match self {
             Self::Service => json(&AccountService::new(view)),
             Self::Accounts => {
-                let all = view.parts.access.accounts();
+                let all = view.accounts();
                 let members = all.iter().map(|account| Self::Account(account.id.to_string()));
                 json(&Collection::new(Self::Accounts, "ManagerAccount", "Accounts", members))
             }
@@ -59,12 +59,14 @@ fn add(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     let role = input.required("RoleId", role);
     let enabled = input.flag("Enabled");
     let must_change_password = input.flag("PasswordChangeRequired");
+    let reach = account::reach(&mut input, &AccountReach::Everything);
     account::types(&mut input);
     input.finish(None)?;
     let new = NewAccount {
         name: name.unwrap_or_default(),
         password: password.unwrap_or_default(),
         role: role.unwrap_or(Role::ReadOnly),
+        reach: reach.unwrap_or_default(),
         enabled: enabled.unwrap_or(true),
         must_change_password: must_change_password.unwrap_or(false),
     };
@@ -75,13 +77,14 @@ fn add(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         }
         mistake => refused(&mistake),
     })?;
-    report(request, EventKind::AccountAdded, format!("account {} was added, as {}", account.name, account.role));
+    report(request, EventKind::AccountAdded, account::describe_new(&account));
     Ok(Done::Created(AccountPlace::Account(account.id.to_string()).into(), Vec::new()))
 }
 
 impl AccountPlace {
     fn account(&self, id: &str, view: &View<'_>) -> Result<StoredAccount, Problem> {
-        id.parse().ok().and_then(|id| view.parts.access.account(id)).ok_or_else(|| self.missing())
+        let found = |id| view.accounts().into_iter().find(|account| account.id == id);
+        id.parse().ok().and_then(found).ok_or_else(|| self.missing())
     }
 
     fn alter(&self, id: &str, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
@@ -91,7 +94,7 @@ impl AccountPlace {
         if !user.may(Privilege::ConfigureUsers) && !is_password_only {
             return Err(Problem::forbidden());
         }
-        let change = account::change_of(input, &self.read(request.view)?)?;
+        let change = account::change_of(input, &before, &self.read(request.view)?)?;
         let keep = user.session.as_ref().filter(|_| user.account == before.id);
         let access = &request.parts.access;
         let after = access.change_account(before.id, &change, keep).map_err(|mistake| refused(&mistake))?;
@@ -137,6 +140,7 @@ pub(crate) fn refused(mistake: &Mistake) -> Problem {
         Mistake::NoSuchAccount | Mistake::NoSuchSession => Problem::not_found(&"of this number"),
         Mistake::Name | Mistake::NameTaken => about("UserName"),
         Mistake::PasswordLength | Mistake::PasswordCharacters | Mistake::PasswordIsName => about("Password"),
+        Mistake::LimitedAdministrator | Mistake::Reach => about("Oem"),
         Mistake::TooManyAccounts => Problem::bad_request(Message::too_many("accounts")),
         Mistake::LastAdministrator => {
             let message =

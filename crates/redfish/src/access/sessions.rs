@@ -19,7 +19,7 @@ use crate::response::time::date_time;
 
 impl Area for SessionPlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
-        let sessions = || view.parts.access.sessions();
+        let sessions = || view.sessions();
         Ok(match self {
             Self::Service => json(&SessionService::new(view)),
             Self::Sessions => {

@@ -20,9 +20,8 @@ const QUICK: Duration = Duration::from_millis(500);
 
 /// Does what is wanted, if who asks may do all that it comes to.
 pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, Problem> {
-    if let Some(needed) = wanted.privilege()
-        && !request.caller.user.as_ref().is_some_and(|user| user.may(needed))
-    {
+    let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
+    if wanted.privilege(user).is_some_and(|needed| !user.may(needed)) {
         return Err(Problem::forbidden());
     }
     match wanted.what {

@@ -1,7 +1,7 @@
 //! What a request asks for, before it is done: changes of the box, or another configuration. The
 //! same value is carried out ([`carry_out`](crate::area::carry_out::carry_out)), or only planned.
 
-use ebof_access::Privilege;
+use ebof_access::{Privilege, User};
 use ebof_manage::Config;
 use ebof_manage::api::{ControllerStatus, Planned};
 use ebof_manage::enclosure::Change;
@@ -74,11 +74,13 @@ impl Demand {
         }
     }
 
-    /// The privilege that it needs beside that of its address.
-    pub(crate) const fn privilege(&self) -> Option<Privilege> {
-        match self.creates {
+    /// The privilege that a user needs for it beside that of its address.
+    pub(crate) const fn privilege(&self, user: &User) -> Option<Privilege> {
+        match (&self.creates, &self.what) {
             // Whoever names a file that is served can read it then.
-            Some(Creates::Volume { .. }) => Some(Privilege::ConfigureManager),
+            (Some(Creates::Volume { .. }), _) => Some(Privilege::ConfigureManager),
+            // What is made of a part of the configuration would lack the rest.
+            (_, What::Configuration(_)) if !user.reach.is_everything() => Some(Privilege::ConfigureManager),
             _ => None,
         }
     }

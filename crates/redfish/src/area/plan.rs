@@ -40,7 +40,7 @@ fn plan(method: &Method, place: &Place, body: Input, request: &Request<'_>) -> R
     }
     match (request.area)(place).preview(method, body, request.view)? {
         Preview::Nothing => Ok(None),
-        Preview::Demand(demand) if demand.privilege().is_some_and(|needed| !user.may(needed)) => {
+        Preview::Demand(demand) if demand.privilege(user).is_some_and(|needed| !user.may(needed)) => {
             Err(Problem::forbidden())
         }
         Preview::Demand(demand) => Planning::new(&demand, request.view).map(Some),

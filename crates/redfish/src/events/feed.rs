@@ -159,7 +159,9 @@ impl Stream {
         }
         let (latest, tests) = parts.subscriptions.tests_since(self.tests_seen);
         self.tests_seen = latest;
-        for record in tests {
+        // Whoever submits one sees everything, and may name it.
+        let is_for_all = parts.only.is_none();
+        for record in tests.into_iter().filter(|_| is_for_all) {
             if self.wants(&record) {
                 self.waiting.push_back(message(None, &payload("test", "", &[record])));
             }

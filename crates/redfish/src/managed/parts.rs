@@ -1,18 +1,20 @@
 //! What the service shows and changes.
 
+mod audited;
 mod certificates;
 mod configurations;
 mod program;
 
 use std::sync::Arc;
 
-use ebof_access::Access;
+use ebof_access::{Access, AccountId};
 use ebof_manage::Target;
 use ebof_manage::enclosure::Enclosure;
 use ebof_manage::events::Events;
 use ebof_manage::history::Measured;
 use uuid::Uuid;
 
+pub use audited::{Audited, AuditedRecord, NoAudit};
 pub use certificates::{CertificateSubject, Certificates, NoCertificates, ShownCertificate};
 pub use configurations::Configurations;
 pub use program::{Door, Doors, MachineSize, NetworkInterface, NoProgram, Program};
@@ -38,10 +40,15 @@ pub struct Parts {
     pub certificates: Arc<dyn Certificates>,
     /// Its configuration.
     pub configurations: Arc<dyn Configurations>,
+    /// Who has changed what.
+    pub audit: Arc<dyn Audited>,
     /// The program that serves, and its machine.
     pub program: Arc<dyn Program>,
     /// The identity of the service, the same for ever.
     pub uuid: Uuid,
     /// What the machine is called.
     pub host_name: String,
+    /// Whose parts these are, if they are those of an account that sees a part of the target only:
+    /// of accounts, sessions and streams it sees its own. `None` for everybody else.
+    pub only: Option<AccountId>,
 }

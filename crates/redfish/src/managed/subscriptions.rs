@@ -98,6 +98,13 @@ pub(crate) struct Subscription {
     pub(crate) in_flight: bool,
 }
 
+impl Subscription {
+    /// Whether it is a stream of an account.
+    pub(crate) fn is_stream_of(&self, account: AccountId) -> bool {
+        self.listener.as_ref().is_some_and(|listener| listener.account == Some(account))
+    }
+}
+
 /// Who reads a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamReader {

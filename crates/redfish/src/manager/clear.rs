@@ -25,6 +25,7 @@ pub(super) fn clear(log: Log, mut input: Input, request: &Change<'_>) -> Result<
         Log::Events => (parts.events.clear(), "; what accounts did stays"),
         Log::ConnectionsRefused => (parts.target.forget_refused(), ""),
         Log::SlowCommands => (parts.measured.forget_slow(), ""),
+        Log::Audit => return Err(ManagerPlace::ClearLog(log).missing()),
     };
     let entries = if count == 1 { "entry" } else { "entries" };
     let message = format!("log {} was cleared: {count} {entries}{kept}", log.id());

@@ -5,7 +5,9 @@ use ebof_manage::events::{ANSWER_MAX, Event};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::audit::of_record;
 use super::slow::{OemSlowCommands, of_command};
+use crate::managed::parts::AuditedRecord;
 use crate::managed::view::View;
 use crate::place::{Log, ManagerPlace};
 use crate::response::head::{Head, Health, Link, Oem, ResourceAction, Status, json, link, oem};
@@ -21,6 +23,7 @@ const fn description(log: Log) -> &'static str {
         Log::Events => "What happened to the target, the latest first",
         Log::ConnectionsRefused => "Connections that hosts were refused and what to do about them, the latest first",
         Log::SlowCommands => "Commands that took long and where their time went, the latest first",
+        Log::Audit => "Who has changed what, and what was refused, the latest first; chained and kept in files",
     }
 }
 
@@ -33,6 +36,7 @@ pub(super) fn entries(log: Log, view: &View<'_>) -> Vec<LogEntry> {
             let slow = view.parts.measured.slow();
             slow.commands.iter().rev().take(ENTRIES_MAX).map(|command| of_command(command, view)).collect()
         }
+        Log::Audit => audited(view).iter().rev().map(of_record).collect(),
     }
 }
 
@@ -52,7 +56,13 @@ pub(super) fn entry(log: Log, id: &str, view: &View<'_>) -> Option<LogEntry> {
             let slow = view.parts.measured.slow();
             slow.commands.iter().find(|command| command.id.to_string() == id).map(|found| of_command(found, view))
         }
+        Log::Audit => audited(view).iter().find(|record| record.n.to_string() == id).map(of_record),
     }
+}
+
+/// The latest records of the audit log.
+fn audited(view: &View<'_>) -> Vec<AuditedRecord> {
+    view.parts.audit.records(ENTRIES_MAX).unwrap_or_default()
 }
 
 /// The latest events, the oldest of them first.
@@ -92,7 +102,8 @@ pub(super) struct LogService {
     persistency: bool,
     status: Status,
     entries: Link,
-    actions: Actions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<Actions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     oem: Option<Oem<OemSlowCommands>>,
 }
@@ -105,18 +116,24 @@ struct Actions {
 
 impl LogService {
     pub(super) fn new(log: Log, view: &View<'_>) -> Self {
+        let is_audit = log == Log::Audit;
+        let is_on = !is_audit || view.parts.audit.is_on();
         let slow = (log == Log::SlowCommands).then(|| OemSlowCommands::new(&view.parts.measured.slow()));
         Self {
             head: Head::new(ManagerPlace::Log(log), "#LogService.v1_9_0.LogService", log.id(), description(log)),
-            service_enabled: slow.as_ref().is_none_or(OemSlowCommands::is_on),
+            service_enabled: is_on && slow.as_ref().is_none_or(OemSlowCommands::is_on),
             max_number_of_records: ENTRIES_MAX,
             over_write_policy: "WrapsWhenFull",
             log_entry_type: "Event",
-            log_purposes: [if log == Log::Events { "Operations" } else { "Diagnostic" }],
-            persistency: false,
+            log_purposes: [match log {
+                Log::Events => "Operations",
+                Log::ConnectionsRefused | Log::SlowCommands => "Diagnostic",
+                Log::Audit => "Security",
+            }],
+            persistency: is_audit,
             status: Status::OK,
             entries: link(ManagerPlace::Entries(log)),
-            actions: Actions { clear: ResourceAction::new(ManagerPlace::ClearLog(log)) },
+            actions: (!is_audit).then(|| Actions { clear: ResourceAction::new(ManagerPlace::ClearLog(log)) }),
             oem: slow.map(oem),
         }
     }

@@ -102,6 +102,7 @@ pub(crate) const OWN: &[(&str, &str)] = &[
     ("EbofEndpoint_v1.xml", include_str!("../../schemas/EbofEndpoint_v1.xml")),
     ("EbofLogEntry_v1.xml", include_str!("../../schemas/EbofLogEntry_v1.xml")),
     ("EbofLogService_v1.xml", include_str!("../../schemas/EbofLogService_v1.xml")),
+    ("EbofManagerAccount_v1.xml", include_str!("../../schemas/EbofManagerAccount_v1.xml")),
     ("EbofManager_v1.xml", include_str!("../../schemas/EbofManager_v1.xml")),
     ("EbofPCIeFunction_v1.xml", include_str!("../../schemas/EbofPCIeFunction_v1.xml")),
     ("EbofPort_v1.xml", include_str!("../../schemas/EbofPort_v1.xml")),

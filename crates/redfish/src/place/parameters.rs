@@ -64,11 +64,13 @@ pub enum Log {
     ConnectionsRefused,
     /// Commands that took long, with where their time went.
     SlowCommands,
+    /// Who has changed what, and what was refused: for Administrators.
+    Audit,
 }
 
 impl Log {
     /// All logs.
-    pub(crate) const ALL: [Self; 3] = [Self::Events, Self::ConnectionsRefused, Self::SlowCommands];
+    pub(crate) const ALL: [Self; 4] = [Self::Events, Self::ConnectionsRefused, Self::SlowCommands, Self::Audit];
 
     /// Its identifier.
     pub(crate) const fn id(self) -> &'static str {
@@ -76,6 +78,7 @@ impl Log {
             Self::Events => "Events",
             Self::ConnectionsRefused => "ConnectionsRefused",
             Self::SlowCommands => "SlowCommands",
+            Self::Audit => "Audit",
         }
     }
 
@@ -87,7 +90,7 @@ impl Log {
 
 impl Parameter for Log {
     const VALUES: &'static [&'static str] =
-        &[Self::Events.id(), Self::ConnectionsRefused.id(), Self::SlowCommands.id()];
+        &[Self::Events.id(), Self::ConnectionsRefused.id(), Self::SlowCommands.id(), Self::Audit.id()];
 
     fn parse(segment: &str) -> Option<Self> {
         Self::with_id(segment)

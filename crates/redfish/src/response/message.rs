@@ -375,6 +375,9 @@ impl Problem {
 /// it is not known what has become of it, else 400.
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
+        if refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::NotAllowed) {
+            return Self::forbidden();
+        }
         let is_outdated = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);
         let is_unknown = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Unknown);
         let status = if is_unknown {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebof_access::{Access, Credential, Keep, Role, User};
+use ebof_access::{Access, AccountReach, Credential, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Generation, History, Planned,
@@ -114,6 +114,10 @@ impl Measured for Idle {
 
     fn samples(&self, query: &ebof_manage::history::Query) -> Result<ebof_manage::history::Samples, NoSamples> {
         Err(NoSamples(query.object.clone()))
+    }
+
+    fn queues(&self) -> ebof_manage::history::live::LiveTable {
+        ebof_manage::history::live::Live::new(1, 1).table().clone()
     }
 
     fn forget_slow(&self) -> usize {
@@ -228,9 +232,11 @@ pub(crate) fn parts() -> Parts {
         measured: Arc::new(Idle),
         certificates: Arc::new(NoCertificates),
         configurations: Arc::new(Texts),
+        audit: Arc::new(crate::NoAudit),
         program: Arc::new(Machine),
         uuid: Uuid::from_u128(7),
         host_name: "box".into(),
+        only: None,
     }
 }
 
@@ -342,6 +348,7 @@ pub(crate) fn caller(role: Option<Role>) -> Caller {
         account,
         name: "somebody".into(),
         role,
+        reach: AccountReach::Everything,
         session: None,
         must_change_password: false,
         credential: Credential::default(),

@@ -9,7 +9,7 @@ mod objects;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebof_access::{Access, Credential, Keep, Role, User};
+use ebof_access::{Access, AccountReach, Credential, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, Generation,
@@ -26,8 +26,8 @@ use ebof_manage::history::{History, Measured, NoSamples, Overview, Query, Sample
 use ebof_manage::slow::{SLOW_SCHEMA, SlowCommand, SlowCommands, SlowParts};
 use ebof_manage::{Config, Plan, Target, load};
 use ebof_redfish::{
-    Body, Caller, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates, Parts, Program, Service,
-    Subscriptions,
+    Audited, AuditedRecord, Body, Caller, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
+    Parts, Program, Service, Subscriptions,
 };
 use http::{HeaderMap, Request};
 use serde_json::{Value, json};
@@ -81,6 +81,8 @@ pub(crate) struct State {
     pub(crate) quick: bool,
     /// What cannot be had.
     pub(crate) missing: Vec<MissingObject>,
+    /// Connections that were refused.
+    pub(crate) refused: Vec<Refusal>,
     /// Who had the service started again.
     pub(crate) restarts: Vec<String>,
     /// Why a new start would not serve the same.
@@ -145,6 +147,7 @@ impl Fixture {
             tasks: Vec::new(),
             quick: false,
             missing: Vec::new(),
+            refused: Vec::new(),
             restarts: Vec::new(),
             forgets: None,
             by_command_line: false,
@@ -158,9 +161,11 @@ impl Fixture {
             measured: Arc::new(Idle),
             certificates: Arc::new(NoCertificates),
             configurations: fake.clone(),
+            audit: Arc::new(Told),
             program: fake.clone(),
             uuid: Uuid::from_u128(0x1234_5678_9abc_def0),
             host_name: "box".to_owned(),
+            only: None,
         };
         Self { fake, service: Service::new(parts) }
     }
@@ -176,6 +181,7 @@ impl Fixture {
             account,
             name: "x".into(),
             role,
+            reach: AccountReach::Everything,
             session: None,
             must_change_password: false,
             credential: Credential::default(),
@@ -274,7 +280,7 @@ impl Target for Fake {
     }
 
     fn refused(&self) -> Vec<Refusal> {
-        Vec::new()
+        self.state().refused.clone()
     }
 
     fn forget_refused(&self) -> usize {
@@ -374,11 +380,37 @@ impl Configurations for Fake {
 }
 
 /// Keeps nothing.
-struct Forgets;
+pub(crate) struct Forgets;
 
 impl Keep for Forgets {
     fn keep(&self, _text: &str) -> Result<(), ebof_access::KeepError> {
         Ok(())
+    }
+}
+
+/// Two records.
+struct Told;
+
+impl Audited for Told {
+    fn records(&self, most: usize) -> Option<Vec<AuditedRecord>> {
+        let record = |n: u64, outcome| AuditedRecord {
+            n,
+            time_unix_ms: 1_700_000_000_000,
+            kind: "change",
+            who: "markb-admin (Administrator)".to_owned(),
+            from: "192.0.2.7".to_owned(),
+            what: "PATCH /redfish/v1/AccountService".to_owned(),
+            object: String::new(),
+            outcome,
+            detail: "200".to_owned(),
+            count: 1,
+            hash: "0".repeat(64),
+        };
+        Some([record(1, "done"), record(2, "refused")].into_iter().take(most).collect())
+    }
+
+    fn is_on(&self) -> bool {
+        true
     }
 }
 
@@ -392,6 +424,10 @@ impl Measured for Idle {
 
     fn samples(&self, query: &Query) -> Result<Samples, NoSamples> {
         Err(NoSamples(query.object.clone()))
+    }
+
+    fn queues(&self) -> ebof_manage::history::live::LiveTable {
+        ebof_manage::history::live::Live::new(1, 1).table().clone()
     }
 
     fn forget_slow(&self) -> usize {

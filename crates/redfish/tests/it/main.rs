@@ -8,4 +8,5 @@ mod hostile;
 mod manager;
 mod plans;
 mod shape;
+mod tenants;
 mod tree;

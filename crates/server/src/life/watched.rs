@@ -26,6 +26,10 @@ impl Measured for Remembered {
         self.0.sampler.history().samples(query)
     }
 
+    fn queues(&self) -> LiveTable {
+        queues(&self.0)
+    }
+
     fn slow(&self) -> SlowCommands {
         slow(&self.0)
     }

@@ -4,10 +4,10 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use ebof_access::{Credential, Role, User};
+use ebof_access::{AccountReach, Credential, Role, User};
 use ebof_clock::Clock;
-use ebof_manage::Config;
 use ebof_manage::api::Revision;
+use ebof_manage::{Config, Target as _};
 use tower::ServiceExt as _;
 
 use super::*;
@@ -90,6 +90,7 @@ fn somebody() -> RemoteUser {
         account,
         name,
         role: Role::Administrator,
+        reach: AccountReach::Everything,
         session: None,
         must_change_password: false,
         credential: Credential::default(),

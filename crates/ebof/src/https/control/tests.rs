@@ -11,6 +11,7 @@ fn user(role: Role, must_change_password: bool) -> User {
         account,
         name: "me".to_owned(),
         role,
+        reach: ebof_access::AccountReach::Everything,
         session: None,
         must_change_password,
         credential: ebof_access::Credential::default(),

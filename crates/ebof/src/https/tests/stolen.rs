@@ -74,6 +74,7 @@ fn a_number_is_not_the_name_of_somebody_else() {
         name: reader.clone(),
         password,
         role: Role::Administrator,
+        reach: ebof_access::AccountReach::Everything,
         enabled: true,
         must_change_password: false,
     };

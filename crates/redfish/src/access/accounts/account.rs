@@ -1,13 +1,15 @@
 //! `ManagerAccount` and `Role`.
 
-use ebof_access::{Account, AccountChange, Privilege, Role};
+use std::collections::BTreeSet;
+
+use ebof_access::{Account, AccountChange, AccountReach, Privilege, Role};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::ROLES;
 use crate::place::AccountPlace;
 use crate::request::input::Input;
-use crate::response::head::{Head, Link, link};
+use crate::response::head::{Head, Link, Oem, link, oem};
 use crate::response::message::{Message, Problem};
 
 /// What accounts are good for: this service, and the page.
@@ -28,6 +30,56 @@ pub(super) struct ManagerAccount {
     account_types: [&'static str; 2],
     strict_account_types: bool,
     links: AccountLinks,
+    oem: Oem<OemAccount>,
+}
+
+/// `EbofManagerAccount.ManagerAccount`.
+#[derive(Serialize)]
+struct OemAccount {
+    #[serde(rename = "@odata.type")]
+    kind: &'static str,
+    #[serde(rename = "Limited")]
+    limited: bool,
+    #[serde(rename = "Drives")]
+    drives: BTreeSet<String>,
+    #[serde(rename = "SubsystemNQNs")]
+    subsystems: BTreeSet<String>,
+}
+
+impl OemAccount {
+    fn new(reach: &AccountReach) -> Self {
+        let (drives, subsystems) = names_of(reach);
+        let kind = "#EbofManagerAccount.v1_0_0.ManagerAccount";
+        Self { kind, limited: !reach.is_everything(), drives, subsystems }
+    }
+}
+
+fn names_of(reach: &AccountReach) -> (BTreeSet<String>, BTreeSet<String>) {
+    match reach {
+        AccountReach::Everything => Default::default(),
+        AccountReach::Only { drives, subsystems } => (drives.clone(), subsystems.clone()),
+    }
+}
+
+/// Takes what an account is limited to; `None` leaves it as it is before.
+pub(super) fn reach(input: &mut Input, before: &AccountReach) -> Option<AccountReach> {
+    let named = |own: &mut Input| (own.flag("Limited"), own.texts("Drives"), own.texts("SubsystemNQNs"));
+    let (limited, drives, subsystems) = input.ebof(named)?;
+    let names = || [&drives, &subsystems].into_iter().flatten().any(|names| !names.is_empty());
+    match limited {
+        None if drives.is_none() && subsystems.is_none() => None,
+        Some(false) if names() => {
+            let why = "an account that is not limited has no Drives and SubsystemNQNs";
+            input.mistake("Oem/Ebof/Limited", Message::property_error("Limited", why, "Send true, or no names"));
+            None
+        }
+        Some(false) => Some(AccountReach::Everything),
+        _ => {
+            let (own_drives, own_subsystems) = names_of(before);
+            let or = |sent: Option<Vec<String>>, own| sent.map_or(own, BTreeSet::from_iter);
+            Some(AccountReach::Only { drives: or(drives, own_drives), subsystems: or(subsystems, own_subsystems) })
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -54,6 +106,7 @@ impl ManagerAccount {
             account_types: TYPES,
             strict_account_types: false,
             links: AccountLinks { role: link(AccountPlace::Role(account.role.name().to_owned())) },
+            oem: oem(OemAccount::new(&account.reach)),
         }
     }
 }
@@ -76,7 +129,7 @@ pub(super) fn types(input: &mut Input) {
 }
 
 /// What a PATCH changes.
-pub(super) fn change_of(mut input: Input, current: &Value) -> Result<AccountChange, Problem> {
+pub(super) fn change_of(mut input: Input, before: &Account, current: &Value) -> Result<AccountChange, Problem> {
     let locked = input.flag("Locked");
     if locked == Some(true) {
         let accepted = "false: only failed logins lock an account; disable it to keep its user out";
@@ -87,12 +140,20 @@ pub(super) fn change_of(mut input: Input, current: &Value) -> Result<AccountChan
         name: input.text("UserName"),
         password: input.secret("Password"),
         role: input.one_of("RoleId", &ROLES),
+        reach: reach(&mut input, &before.reach),
         enabled: input.flag("Enabled"),
         must_change_password: input.flag("PasswordChangeRequired"),
         unlock: locked == Some(false),
     };
     input.finish(Some(current))?;
     Ok(change)
+}
+
+/// What a new account is, for people.
+pub(super) fn describe_new(account: &Account) -> String {
+    let Account { name, role, reach, .. } = account;
+    let seen = if reach.is_everything() { String::new() } else { format!(" that sees {reach}") };
+    format!("account {name} was added, as {role}{seen}")
 }
 
 /// What a change was, for people.
@@ -106,6 +167,9 @@ pub(super) fn describe_change(before: &Account, after: &Account, change: &Accoun
     }
     if before.role != after.role {
         what.push(format!("is {} now", after.role));
+    }
+    if before.reach != after.reach {
+        what.push(format!("sees {} now", after.reach));
     }
     if before.enabled != after.enabled {
         what.push(if after.enabled { "is enabled" } else { "is disabled" }.to_owned());

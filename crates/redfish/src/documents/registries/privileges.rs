@@ -13,11 +13,17 @@ use crate::place::Place;
 pub(super) fn registry() -> Value {
     let used: Vec<&str> = Role::Administrator.privileges().iter().map(|privilege| privilege.name()).collect();
     let mut mappings: BTreeMap<&str, Value> = BTreeMap::new();
-    for (_, place) in Place::patterns() {
+    for (pattern, place) in Place::patterns() {
         let entity = place.kind();
         // Actions are methods of the resource that they belong to.
-        if !entity.is_empty() {
-            mappings.entry(entity).or_insert_with(|| operations(entity, &place));
+        if entity.is_empty() {
+            continue;
+        }
+        let mapping = mappings.entry(entity).or_insert_with(|| operations(entity, &place));
+        if place.is_of_audit() {
+            let operations = operations(entity, &place)["OperationMap"].take();
+            mapping["ResourceURIOverrides"] =
+                json!([{ "Targets": [format!("/redfish/v1/{pattern}")], "OperationMap": operations }]);
         }
     }
     json!({

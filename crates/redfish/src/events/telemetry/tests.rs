@@ -24,6 +24,10 @@ impl Measured for Past {
         self.0.samples(query)
     }
 
+    fn queues(&self) -> ebof_manage::history::live::LiveTable {
+        ebof_manage::history::live::Live::new(1, 1).table().clone()
+    }
+
     fn forget_slow(&self) -> usize {
         self.slow().commands.len()
     }

@@ -20,6 +20,10 @@ impl Measured for Seconds {
         Err(NoSamples(query.object.clone()))
     }
 
+    fn queues(&self) -> ebof_manage::history::live::LiveTable {
+        ebof_manage::history::live::Live::new(1, 1).table().clone()
+    }
+
     fn forget_slow(&self) -> usize {
         self.slow().commands.len()
     }

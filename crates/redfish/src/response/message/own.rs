@@ -7,6 +7,7 @@ use super::camel;
 /// Messages besides those of events: the identifier, the severity, what it means, what to do.
 pub(crate) const OWN: &[(&str, &str, &str, &str)] = &[
     ("AccountNeeded", "Warning", "The change would leave nobody who may administer accounts.", RESOLUTION),
+    ("Audited", "OK", "Something was changed, or refused, and recorded.", "None."),
     ("CertificateRefused", "Warning", "A certificate or a request for one is not accepted.", RESOLUTION),
     ("ChangeConflicts", "Warning", "A change contradicts what there is, or another change.", RESOLUTION),
     ("ChangeFailed", "Critical", "A change was begun and failed.", RESOLUTION),

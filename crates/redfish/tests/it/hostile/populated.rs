@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ebof_access::{Access, AccessSettings, Account, Keep, NewAccount, Role, User};
+use ebof_access::{Access, AccessSettings, Account, AccountReach, Keep, NewAccount, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::Config;
 use ebof_manage::api::Revision;
@@ -46,9 +46,9 @@ fn accounts() -> &'static str {
         let access = Access::new(None, Clock::simulated(1), Box::new(Keeps(Arc::clone(&kept)))).unwrap();
         for role in Role::ALL {
             let (name, password) = (role.name().to_lowercase(), PASSWORD.to_owned());
-            access
-                .add_account(&NewAccount { name, password, role, enabled: true, must_change_password: false })
-                .unwrap();
+            let reach = AccountReach::Everything;
+            let new = NewAccount { name, password, role, reach, enabled: true, must_change_password: false };
+            access.add_account(&new).unwrap();
         }
         kept.text.lock().unwrap().clone()
     })
@@ -196,6 +196,7 @@ fn opened(access: &Access, account: &Account) -> User {
         // Whom the box expects.
         name: "x".to_owned(),
         role: account.role,
+        reach: account.reach.clone(),
         session: None,
         must_change_password: false,
         credential: account.credential,

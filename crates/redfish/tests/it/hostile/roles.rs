@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::known::KNOWN;
 use super::populated::Populated;
-use super::{Endpoint, addresses, documented, endpoints};
+use super::{Endpoint, addresses, documented, endpoints, matches};
 
 /// What only Administrators change; [`OWN`] is everybody's.
 const ADMINISTRATORS: &[(&str, &str)] = &[
@@ -101,7 +101,12 @@ fn the_registry_of_privileges_says_what_is_so() {
             let is_own = path.ends_with(&format!("/{}", user.account))
                 || user.session.as_ref().is_some_and(|id| path.ends_with(&format!("/{id}")));
             for method in ["GET", "HEAD", "PATCH", "POST", "PUT", "DELETE"] {
-                let any = registry["Mappings"][at]["OperationMap"][method].as_array().unwrap();
+                let mapping = &registry["Mappings"][at];
+                let is_of = |target: &Value| matches(target.as_str().unwrap(), &path);
+                let overrides = mapping["ResourceURIOverrides"].as_array().into_iter().flatten();
+                let mut own = overrides.filter(|one| one["Targets"].as_array().unwrap().iter().any(is_of));
+                let operations = own.next().unwrap_or(mapping);
+                let any = operations["OperationMap"][method].as_array().unwrap();
                 let has = |name: &Value| {
                     let own = role.privileges().iter().any(|privilege| privilege.name() == name);
                     name == "NoAuth" || (own && (name != "ConfigureSelf" || is_own))
