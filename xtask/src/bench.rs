@@ -49,7 +49,7 @@ const GUIDE: &str = "docs/performance.md says how to bring it";
 /// # Errors
 /// The arguments are invalid, or nothing can be measured.
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<bool> {
-    if let [example @ ("delayed" | "direct" | "fair" | "moves"), words @ ..] = words {
+    if let [example @ ("delayed" | "direct" | "fair" | "moves" | "secure"), words @ ..] = words {
         return examples::run(root, example, words);
     }
     match words {

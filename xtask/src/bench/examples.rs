@@ -1,4 +1,4 @@
-//! `cargo xtask bench delayed`, `direct`, `fair` and `moves`: run programs of their own, built as
+//! `cargo xtask bench delayed`, `direct`, `fair`, `moves` and `secure`: run programs of their own, built as
 //! they are released, that of fair shares with fio's engine where fio is installed.
 
 use std::path::{Path, PathBuf};

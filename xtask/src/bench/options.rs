@@ -26,6 +26,9 @@ cargo xtask bench moves [--seconds S] [--rounds N] [--depth N] [--threads N]
 cargo xtask bench direct [--drive PATH|mem:SIZE] [--rounds N] [--seconds S]
   a drive at a direct port beside the same one over TCP: commands in a second, four corners
 
+cargo xtask bench secure [--rounds N] [--seconds S] [--hosts N] [--only ratios|connects|storm]
+  what authentication and TLS cost: commands and new connections in a second, and many that come back at once
+
 cargo xtask bench mixed [--rounds N] [--ebof PROGRAM] [--dir DIR] [--no-real-time]
   small reads beside large writes, on shared and on separate queues: writes docs/mixed.svg and docs/mixed.json
 
