@@ -1,5 +1,5 @@
-//! `cargo xtask bench delayed`, `direct`, `fair`, `moves` and `secure`: run programs of their own, built as
-//! they are released, that of fair shares with fio's engine where fio is installed.
+//! `cargo xtask bench delayed`, `direct`, `fair`, `moves` and `secure`: run programs of their own,
+//! built as they are released, that of fair shares with fio's engine where fio is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
