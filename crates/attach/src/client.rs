@@ -619,6 +619,7 @@ mod tests {
             devices: Vec::new(),
             ended: Vec::new(),
             given_up: None,
+            confinement: None,
         };
         crate::state::write_state(&record.directory, &state).unwrap();
         lock

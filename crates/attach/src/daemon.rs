@@ -10,6 +10,7 @@ mod describe;
 mod devices;
 mod options;
 pub(crate) mod ready;
+mod rights;
 pub(crate) mod scope;
 mod serve;
 mod syslog;
@@ -182,13 +183,17 @@ impl Daemon {
         let request = state::read_request(directory)?;
         // Before connecting: without a front there is nothing to connect for.
         device::choose(request.kind)?;
+        // While this is the only thread, and before anything is heard of the target.
+        let measures = request.confine;
+        let confinement = rights::give_up(measures);
         let controller =
             Controller::connect(&options::of(&request)?).map_err(|error| Error::Connect(Box::new(error)))?;
         let front_max_bytes = describe::transfer_max_bytes(&controller.limits());
         let (front, tallies) = start_front(&request, directory, &controller, front_max_bytes)?;
         let duplicates = request.duplicate_connect;
         let (messages, inbox) = channel();
-        let state = first_state(directory, request, &controller, &front);
+        let mut state = first_state(directory, request, &controller, &front);
+        state.confinement = Some(confinement);
         let shared = Arc::new(Shared {
             controller,
             state: Mutex::new(state),
@@ -210,7 +215,10 @@ impl Daemon {
         };
         let prepared = daemon.prepare();
         match prepared {
-            Ok(()) => Ok((daemon, inbox)),
+            Ok(()) => {
+                rights::give_up_mounting(measures);
+                Ok((daemon, inbox))
+            }
             Err(error) => {
                 daemon.stop(None);
                 Err(error)
@@ -463,6 +471,7 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
         devices: Vec::new(),
         ended: Vec::new(),
         given_up: None,
+        confinement: None,
     };
     refresh(&mut state, controller);
     state

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use ebof_initiator::{KeyText, Overrides};
+use ebof_manage::config::{Measure, Measures};
 use serde::{Deserialize, Serialize};
 
 /// The kind of block device to make.
@@ -40,6 +41,10 @@ pub struct Request {
     pub duplicate_connect: bool,
     /// The kind of block device.
     pub kind: Kind,
+    /// What the daemon gives up. It opens what it needs by paths that are not known before, and
+    /// looks at other processes: [`Measure::Paths`] is not for it.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub confine: Measures,
     /// Who has connected it, for those who disconnect only what they have connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -62,6 +67,7 @@ impl Default for Request {
             overrides: Overrides::default(),
             duplicate_connect: false,
             kind: Kind::Auto,
+            confine: Self::CONFINE,
             owner: None,
             dhchap_secret: None,
             dhchap_ctrl_secret: None,
@@ -69,7 +75,14 @@ impl Default for Request {
     }
 }
 
+fn is_usual(measures: &Measures) -> bool {
+    *measures == Request::CONFINE
+}
+
 impl Request {
+    /// What a daemon gives up unless something else is asked for: all that it can.
+    pub const CONFINE: Measures = Measures::ALL.without(Measure::Paths);
+
     /// The address for messages: `tcp://192.0.2.1:4420`.
     #[must_use]
     pub fn address(&self) -> String {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebof_initiator::KeyText;
+use ebof_manage::api::Confinement;
 use ebof_state::{OwnedBy, Place, StateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
@@ -73,6 +74,9 @@ pub struct State {
     /// disconnect acknowledges it.
     #[serde(default)]
     pub given_up: Option<GivenUp>,
+    /// What the daemon has given up of its rights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
 }
 
 /// Files of an instance with secrets that were given: the host's, and the subsystem's.

@@ -40,6 +40,12 @@ impl Supervisor {
         Self { socket: None, watchdog: None }
     }
 
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Within what time it wants a sign of life, if it wants any.
     #[must_use]
     pub fn watchdog(&self) -> Option<Duration> {

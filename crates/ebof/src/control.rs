@@ -85,6 +85,16 @@ pub(crate) fn serve(wanted: Option<&str>, managed: &Arc<Managed>) -> anyhow::Res
     }
 }
 
+/// The directory of the control socket; `None` if there is to be none, or it cannot be had.
+pub(crate) fn folder(wanted: Option<&str>) -> Option<PathBuf> {
+    let path = match wanted {
+        Some(NO_CONTROL) => return None,
+        Some(path) => std::path::absolute(path).ok()?,
+        None => default_path().ok()?,
+    };
+    path.parent().map(Path::to_owned)
+}
+
 fn default_path() -> anyhow::Result<PathBuf> {
     let directory = StateDir::standard();
     // Taking the lock makes the directory, and checks whose it is.

@@ -22,7 +22,7 @@ mod notify;
 mod objects;
 mod page;
 mod reload;
-mod restart;
+mod rights;
 mod serve;
 
 use std::ffi::OsString;

@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 use crate::doors::Doors;
 use crate::generations::Generations;
+use crate::rights::Confined;
 
 /// The most changes that wait for their turn, beside signals and edits. Each is as large as a
 /// configuration.
@@ -90,6 +91,8 @@ pub(crate) enum Refusal {
     Hosts,
     /// Management cannot be reached where it says.
     Doors(String),
+    /// It names what the target has given up.
+    Rights(String),
     /// It could not be applied.
     Apply(ApplyError),
     /// Too many changes wait already.
@@ -136,6 +139,7 @@ struct Reloader {
     waiting_edits: Arc<AtomicUsize>,
     supervisor: Arc<Supervisor>,
     doors: Arc<Doors>,
+    confined: Confined,
 }
 
 /// Reads the configuration in a file. Paths in it that are relative begin at its directory.
@@ -172,16 +176,18 @@ impl StartedWith {
 }
 
 impl Reloads {
-    /// Starts the thread. `generations` are what `target` stores its configurations in; the
-    /// supervisor is told of reloads.
+    /// Starts the thread. `generations` are what `target` stores its configurations in, `confined`
+    /// says what it may open; the supervisor is told of reloads.
     pub(crate) fn start(
         started_with: StartedWith,
         generations: Option<Arc<Generations>>,
+        confined: Confined,
         target: Arc<Target>,
         supervisor: Arc<Supervisor>,
     ) -> anyhow::Result<Self> {
         let (reloads, mut reloader) = Self::without_thread(started_with, generations, target);
         reloader.supervisor = supervisor;
+        reloader.confined = confined;
         let thread = std::thread::Builder::new().name("ebof-reload".to_owned());
         thread.spawn(move || reloader.run()).context("starting the thread that changes the configuration")?;
         Ok(reloads)
@@ -207,6 +213,7 @@ impl Reloads {
             waiting: Arc::clone(&waiting),
             waiting_edits: Arc::clone(&waiting_edits),
             supervisor: Arc::new(Supervisor::none()),
+            confined: Confined::default(),
         };
         let reloads =
             Self { requests: sender, pending, waiting, waiting_edits, started_with, generations, doors, target, began };
@@ -432,6 +439,9 @@ impl Reloader {
                 return Err(Refusal::Hosts);
             }
         }
+        if is_current {
+            self.confined.check(&loaded.config).map_err(Refusal::Rights)?;
+        }
         let moves = match is_current {
             true => Some(self.doors.prepare(&current.target, &loaded.config.target).map_err(Refusal::Doors)?),
             false => None,
@@ -453,7 +463,7 @@ impl fmt::Display for Refusal {
             Self::Edits(refused) => refused.fmt(f),
             Self::Objection(objection) => objection.fmt(f),
             Self::Hosts => f.write_str("other hosts would notice the change now than the plan says"),
-            Self::Doors(why) => f.write_str(why),
+            Self::Doors(why) | Self::Rights(why) => f.write_str(why),
             Self::Apply(error) => error.fmt(f),
             Self::Busy => f.write_str("too many changes of the configuration wait for others to end"),
         }

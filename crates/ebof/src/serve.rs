@@ -20,7 +20,7 @@ use ebof_cli::Supervisor;
 use ebof_cli::output::json::Object;
 use ebof_cli::output::text::{safe, si, si_and_binary};
 use ebof_cli::output::{View, print, say, show};
-use ebof_cli::{Global, OutputFormat};
+use ebof_cli::{Failure, Global, OutputFormat};
 
 mod basis;
 mod configuration;
@@ -37,7 +37,8 @@ use crate::missing::Late;
 use crate::notify;
 use crate::objects::ObjectFile;
 use crate::reload::{Reloads, Signal, StartedWith};
-use crate::restart;
+use crate::rights::restart::{self, Means};
+use crate::rights::{Confined, OwnPlaces, RightsArgs};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -148,6 +149,8 @@ pub(crate) struct Args {
     /// Connections at a time
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
+    #[command(flatten)]
+    rights: RightsArgs,
     /// Do not start unless every device and address can be had, as it is with drives on the command
     /// line; else what is missing is looked for until it is there
     #[arg(long)]
@@ -177,6 +180,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let syslog = config.target.audit_syslog.clone();
     let control = args.control.clone().or_else(|| config.target.control.clone());
     let wanted = RemoteWanted::of(args, &config.target, basis.directory())?;
+    let confined = confine(args, &config, &basis.own(args, control.as_deref()), &mut settings)?;
     let opened = wanted.as_ref().map(RemoteWanted::open);
     if is_strict && let Some(Err(error)) = opened {
         return Err(error);
@@ -193,8 +197,10 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let metrics = metrics.map(|address| serve_metrics(address, &target, &mut late)).transpose()?.flatten();
     let supervisor = Arc::new(Supervisor::of_environment());
     let directory = basis.directory();
+    restart::by(confined.restart(supervisor.is_there()));
     let Basis { started_with, generations, .. } = basis;
-    let reloads = Arc::new(Reloads::start(started_with, generations, Arc::clone(&target), Arc::clone(&supervisor))?);
+    let reloads = Reloads::start(started_with, generations, confined, Arc::clone(&target), Arc::clone(&supervisor))
+        .map(Arc::new)?;
     let remote = opened.as_ref().and_then(|opened| Some(opened.as_ref().ok()?.remote()));
     let managed = Managed::new(&target, &reloads, remote);
     audit(&managed, directory, syslog.as_deref(), is_strict)?;
@@ -225,6 +231,14 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     stop(signals, control, &managed, &supervisor, global)
 }
 
+/// Gives up what the target does not need, while this is its only thread.
+fn confine(args: &Args, config: &Config, own: &OwnPlaces<'_>, settings: &mut Settings) -> Result<Confined, Failure> {
+    let confined = Confined::now(&args.rights.wanted(&config.target), config, own)?;
+    settings.confinement = Some(confined.told.clone());
+    settings.environment.fence(confined.fence());
+    Ok(confined)
+}
+
 /// Ends, or begins again. A second signal ends at once.
 fn stop(
     mut signals: Signals,
@@ -233,7 +247,8 @@ fn stop(
     supervisor: &Supervisor,
     global: &Global,
 ) -> Outcome {
-    if restart::is_asked() {
+    let takes_own_place = restart::is_asked() && restart::means() == Means::Itself;
+    if takes_own_place {
         // The supervisor waits for the next start as for a reload.
         supervisor.reloading();
     } else {
@@ -252,8 +267,11 @@ fn stop(
     if let Some(audit) = managed.audit() {
         audit.flush(GRACE);
     }
-    if restart::is_asked() {
+    if takes_own_place {
         return Err(restart::again());
+    }
+    if restart::is_asked() {
+        return Ok(ExitCode::from(restart::STATUS));
     }
     Ok(ExitCode::SUCCESS)
 }

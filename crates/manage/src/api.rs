@@ -17,6 +17,7 @@ use crate::plan::{Change, Plan};
 mod accounts;
 mod certificate;
 mod configuration;
+mod confinement;
 mod history;
 mod peer;
 mod refusal;
@@ -30,6 +31,7 @@ pub use configuration::{
     Applied, CONFIGURATION_SCHEMA, Configuration, DISTURBED_MAX, Desired, Disturbed, Planned, PlannedChange,
     RefusedConfiguration, Revision, SENT_TEXT_BYTES_MAX, Source,
 };
+pub use confinement::{Confinement, MeasureState, MeasureStatus, PathAccess, PathRight};
 pub use history::{
     Asker, Cause, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, LISTED_CHANGES_MAX,
 };
@@ -172,6 +174,9 @@ pub struct Status {
     pub connections: u32,
     /// The most connections at a time.
     pub connections_max: u32,
+    /// What its process has given up; nothing is told of a target in a program of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
     /// Its ports.
     pub ports: Vec<PortStatus>,
     /// The names of ports that are disabled: nothing listens there.

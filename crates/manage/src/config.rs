@@ -14,6 +14,7 @@ mod derived;
 mod drive;
 mod host;
 pub mod limits;
+mod measures;
 mod namespace;
 mod numbers;
 mod port;
@@ -26,6 +27,7 @@ pub use derived::{default_serial, default_uuid};
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use host::{Host, KeyPlace};
+pub use measures::{Measure, Measures, NoMeasure};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port, PortTls};
@@ -73,6 +75,11 @@ impl Config {
             if let Some(path) = path.as_mut().filter(|path| *path != none)
                 && let Some(joined) = base.join(&path).to_str()
             {
+                *path = joined.to_owned();
+            }
+        }
+        for path in &mut target.confine_paths {
+            if let Some(joined) = base.join(&path).to_str() {
                 *path = joined.to_owned();
             }
         }

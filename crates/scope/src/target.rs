@@ -28,6 +28,8 @@ impl Target for Limited {
             generation: 0,
             connections: connections(&controllers, |_| true),
             connections_max: whole.connections_max,
+            // It names the paths of others.
+            confinement: None,
             ports,
             disabled_ports,
             missing,

@@ -1,6 +1,7 @@
 //! What a target has from the system below it, or from a simulation: time, chance, what its
 //! namespaces and drives are stored in, what it remembers of them, and the RDMA network.
 
+pub(crate) mod fence;
 pub(crate) mod making;
 pub(crate) mod remembered;
 pub(crate) mod settings;
@@ -13,6 +14,7 @@ use ebof_backend::{BackingId, Device, IoFactory, Kinds, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
+use crate::environment::fence::{Fence, Fenced};
 use crate::environment::making::Making;
 use crate::environment::remembered::{Forgotten, ObjectStore};
 
@@ -35,6 +37,13 @@ pub struct Environment {
     /// What is remembered of namespaces that were served, beyond the life of the process. The
     /// default remembers nothing.
     pub objects: Arc<dyn ObjectStore>,
+}
+
+impl Environment {
+    /// Has files and devices refused that `refuses` gives a reason for.
+    pub fn fence(&mut self, refuses: Fence) {
+        self.storage = Arc::new(Fenced::new(Arc::clone(&self.storage), refuses));
+    }
 }
 
 /// Where connections over RDMA come from.

@@ -94,6 +94,7 @@ pub mod firmware {
 
 pub use drives::DriveOpenError;
 pub use enclosure::{Observer, RunningEnclosure};
+pub use environment::fence::Fence;
 pub use environment::making::{Making, backings};
 pub use environment::remembered::ObjectStore;
 pub use environment::settings::Settings;

@@ -13,6 +13,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/region/src/shared/guard.rs",
     "crates/backend/src/signal.rs",
     "crates/backend/src/uring.rs",
+    "crates/rights/src/install.rs",
+    "crates/rights/tests/it/raw.rs",
     "crates/tls/src/s2n.rs",
     "crates/attach/src/loopdev/kernel.rs",
     "crates/attach/src/ublk.rs",

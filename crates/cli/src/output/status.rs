@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use ebof_manage::api::{
-    Configuration, ControllerStatus, DriveStatus, MissingObject, PortStatus, Source, Status, SubsystemStatus,
+    Configuration, Confinement, ControllerStatus, DriveStatus, MeasureState, MeasureStatus, MissingObject, PathAccess,
+    PortStatus, Source, Status, SubsystemStatus,
 };
 use ebof_manage::config::Security;
 
@@ -29,6 +30,7 @@ impl View for ShownStatus {
             duration(*uptime_s)
         );
         text += &source_text(configuration);
+        status.confinement.iter().for_each(|confinement| text += &confinement_text(confinement));
         for MissingObject { kind, name, reason, .. } in &status.missing {
             let _infallible = writeln!(text, "MISSING {kind} {}: {}\n", safe(name), safe(reason));
         }
@@ -64,6 +66,25 @@ impl View for ShownStatus {
             .with("source", serde_json::to_value(source).unwrap_or_default())
             .with("generation", *generation)
     }
+}
+
+/// What the process has given up, and what it was to give up and has not.
+fn confinement_text(confinement: &Confinement) -> String {
+    let in_force = confinement.measures.iter().filter(|it| matches!(it.state, MeasureState::On | MeasureState::Partly));
+    let names: Vec<&str> = in_force.map(|it| it.measure.name()).collect();
+    let mut text = match names.as_slice() {
+        [] => "given up: nothing\n".to_owned(),
+        names => format!("given up: {}\n", names.join(", ")),
+    };
+    for MeasureStatus { measure, problem, .. } in confinement.failures() {
+        let _infallible = writeln!(text, "NOT AS ASKED {measure}: {}", safe(problem.as_deref().unwrap_or_default()));
+    }
+    let written = confinement.paths.iter().filter(|right| right.access == PathAccess::Write);
+    let written: Vec<_> = written.map(|right| safe(&right.path)).collect();
+    if !written.is_empty() {
+        let _infallible = writeln!(text, "may write: {}", written.join(", "));
+    }
+    text + "\n"
 }
 
 /// What the target goes by, and whether that is what is in force.

@@ -352,6 +352,7 @@ pub(crate) fn example_state(name: &str) -> State {
         devices: vec![device(1, Some("/dev/loop0")), device(2, None)],
         ended: Vec::new(),
         given_up: None,
+        confinement: None,
     }
 }
 

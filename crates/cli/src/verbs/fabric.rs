@@ -7,6 +7,7 @@ use std::time::Duration;
 use ebof_attach::{Kind, Request};
 use ebof_authentication::Secret;
 use ebof_initiator::{KeySource, KeyText, Options, Overrides};
+use ebof_manage::config::{Measure, Measures, NoMeasure};
 use ebof_nvme::Nqn;
 use ebof_nvme::uri::Transport;
 
@@ -42,6 +43,10 @@ pub(crate) struct FabricArgs {
     /// Who connects it, for `disconnect-all --owner`
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
+    /// What the process that keeps the connection gives up: all, none, or some of privileges,
+    /// capabilities, system-calls and dumps, with commas between them [default: all]
+    #[arg(long, value_name = "MEASURES", value_parser = measures)]
+    pub(crate) confine: Option<Measures>,
     #[command(flatten)]
     pub(super) secrets: GivenSecrets,
     #[command(flatten)]
@@ -223,10 +228,25 @@ impl FabricArgs {
             overrides: self.overrides.clone(),
             duplicate_connect: self.duplicate_connect,
             kind,
+            confine: self.confine.unwrap_or(Request::CONFINE),
             owner: self.owner.clone(),
             dhchap_secret: self.secrets.dhchap_secret.clone(),
             dhchap_ctrl_secret: self.secrets.dhchap_ctrl_secret.clone(),
         }
+    }
+}
+
+/// All measures are those that an attach daemon can take.
+fn measures(text: &str) -> Result<Measures, String> {
+    match text {
+        "all" => Ok(Request::CONFINE),
+        _ => match text.parse::<Measures>() {
+            Ok(measures) if measures.has(Measure::Paths) => {
+                Err("`paths` is for targets: devices appear under paths that are not known before".to_owned())
+            }
+            Ok(measures) => Ok(measures),
+            Err(error) => Err(format!("{error}; {}", NoMeasure::ADVICE)),
+        },
     }
 }
 

@@ -349,6 +349,11 @@ pub(crate) fn refused(refusal: &Refusal) -> No {
             "nothing was changed: leave `https` and `http` of [target] as they are, name an address that is there and \
              free, or start the target again with it",
         ),
+        Refusal::Rights(_) => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            MistakeKind::Conflict,
+            "nothing was changed: name a path that the target may open, or start it again with another `confine_paths`",
+        ),
         Refusal::Apply(ApplyError::Outdated { .. }) => (
             StatusCode::PRECONDITION_FAILED,
             MistakeKind::Outdated,

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::reload::{Reloads, StartedWith};
+use crate::rights::Confined;
 
 mod configuration;
 mod hostile;
@@ -38,7 +39,7 @@ fn target() -> Arc<Target> {
 fn reloads(origin: Option<PathBuf>, target: &Arc<Target>) -> Arc<Reloads> {
     let started_with = origin.map_or(StartedWith::Arguments, StartedWith::File);
     let supervisor = Arc::new(Supervisor::none());
-    Arc::new(Reloads::start(started_with, None, Arc::clone(target), supervisor).unwrap())
+    Arc::new(Reloads::start(started_with, None, Confined::default(), Arc::clone(target), supervisor).unwrap())
 }
 
 fn rig(lifetime: Duration) -> Rig {

@@ -9,7 +9,7 @@ use ebof_redfish::{Doors, MachineSize, NetworkInterface, Program};
 
 use super::machine;
 use crate::managed::Managed;
-use crate::restart;
+use crate::rights::restart;
 
 /// The program around a target.
 pub(super) struct Around(pub(super) Arc<Managed>);

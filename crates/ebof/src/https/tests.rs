@@ -60,8 +60,14 @@ fn rig_of(text: &str, times: Times) -> Rig {
     let settings = Settings { threads: Some(1), pin: false, ..Settings::default() };
     let target = Arc::new(Target::start(config, settings).unwrap());
     let reloads = Arc::new(
-        Reloads::start(StartedWith::Arguments, None, Arc::clone(&target), Arc::new(ebof_cli::Supervisor::none()))
-            .unwrap(),
+        Reloads::start(
+            StartedWith::Arguments,
+            None,
+            crate::rights::Confined::default(),
+            Arc::clone(&target),
+            Arc::new(ebof_cli::Supervisor::none()),
+        )
+        .unwrap(),
     );
     let any = Some("127.0.0.1:0".parse().unwrap());
     let addresses = Addresses { https: any, http: any };

@@ -15,6 +15,7 @@ use ebof_state::{StateDirectory, standard_path};
 use super::{Args, configuration};
 use crate::generations::{Generations, Track, failure};
 use crate::reload::{self, StartedWith};
+use crate::rights::OwnPlaces;
 
 /// What is to be served, where it comes from, and where it is stored.
 pub(super) struct Basis {
@@ -112,6 +113,13 @@ impl Basis {
             Some(_) if self.config.drives.is_empty() && !backings(&self.config).any(is_missing) => Making::All,
             Some(generations) => Making::all_but(&generations.stored()),
         }
+    }
+
+    /// Where the target has files of its own.
+    pub(super) fn own<'a>(&'a self, args: &'a Args, control: Option<&str>) -> OwnPlaces<'a> {
+        let configurations = args.config.iter().chain(&args.import).map(PathBuf::as_path).collect();
+        let state = self.generations.as_ref().map(|generations| generations.path());
+        OwnPlaces { configurations, state, control: crate::control::folder(control) }
     }
 
     /// The state directory, if the target has one.

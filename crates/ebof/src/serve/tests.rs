@@ -37,6 +37,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         generation: 1,
         connections: 0,
         connections_max: 1,
+        confinement: None,
         ports,
         disabled_ports: Vec::new(),
         missing: Vec::new(),

@@ -9,10 +9,15 @@
 mod audit;
 mod bench;
 mod completion;
+#[path = "../../../server/tests/it/config.rs"]
+mod config;
 mod configuration;
 mod damaged_drive;
 mod damaged_state;
 mod demo;
+#[expect(dead_code, reason = "this guest does little")]
+#[path = "../../../server/tests/it/direct_rig.rs"]
+mod direct_rig;
 mod durability;
 mod edits;
 mod examples;
@@ -27,6 +32,7 @@ mod qualify;
 mod readme;
 mod reload;
 mod restart;
+mod rights;
 mod server;
 mod serving;
 mod signals;

@@ -56,15 +56,21 @@ fn serve(directory: &Path, target: &str) -> Served {
     let served = Served { child, _stdout: stdout, started, http };
     let body = json!({ "Password": PASSWORD });
     let first = first.lines().last().unwrap();
-    let changed = request(served.http, first, "PATCH", "/redfish/v1/AccountService/Accounts/1", &body);
+    let changed = request(served.http, ("admin", first), "PATCH", "/redfish/v1/AccountService/Accounts/1", &body);
     assert_eq!(changed.map(|(status, _)| status), Some(200));
     served
 }
 
 /// One request; `None` if nobody answers.
-fn request(port: u16, password: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+pub(crate) fn request(
+    port: u16,
+    (name, password): (&str, &str),
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Option<(u16, Value)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    let token = base64(&format!("admin:{password}"));
+    let token = base64(&format!("{name}:{password}"));
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {token}\r\nContent-Type: application/json\r\n\
@@ -94,7 +100,7 @@ fn base64(text: &str) -> String {
 
 impl Served {
     fn ask(&self, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
-        request(self.http, PASSWORD, method, path, body)
+        request(self.http, ("admin", PASSWORD), method, path, body)
     }
 
     fn get(&self, path: &str) -> Option<Value> {
@@ -176,9 +182,9 @@ fn management_moves_to_another_address_while_it_is_served() {
     let (status, moved) = served.ask("PATCH", &uri, &json!({ "HTTP": { "Port": port } })).unwrap();
     assert_eq!((status, &moved["HTTP"]["Port"]), (200, &json!(port)), "{moved}");
     assert!(TcpStream::connect(("127.0.0.1", served.http)).is_err(), "nobody is where it was");
-    let (status, now) = request(port, PASSWORD, "GET", &uri, &Value::Null).unwrap();
+    let (status, now) = request(port, ("admin", PASSWORD), "GET", &uri, &Value::Null).unwrap();
     assert_eq!((status, &now["HTTP"]["Port"]), (200, &json!(port)));
     let configuration = format!("{MANAGER}/Oem/Ebof/Configuration");
-    let (_, now) = request(port, PASSWORD, "GET", &configuration, &Value::Null).unwrap();
+    let (_, now) = request(port, ("admin", PASSWORD), "GET", &configuration, &Value::Null).unwrap();
     assert!(now["TOML"].as_str().unwrap().contains(&format!("127.0.0.1:{port}")), "{now}");
 }

@@ -42,6 +42,7 @@ fn status() -> Status {
         generation: 3,
         connections: 3,
         connections_max: 16384,
+        confinement: None,
         ports: vec![PortStatus {
             name: "tcp://127.0.0.1:4420".into(),
             id: 1,

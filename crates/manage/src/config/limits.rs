@@ -51,3 +51,6 @@ pub const RDMA_MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 pub const SRQ_SIZE: RangeInclusive<u64> = 64..=32_768;
 /// Entries of an I/O queue.
 pub const QUEUE_SIZE: RangeInclusive<u64> = 2..=1024;
+
+/// The most paths that a target may open beside those that its configuration names.
+pub const CONFINE_PATHS_MAX: usize = 256;

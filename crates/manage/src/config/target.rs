@@ -7,6 +7,7 @@ use ebof_nvme::Nqn;
 use serde::Serialize;
 
 use super::limits;
+use super::measures::{Measures, NoMeasure};
 use super::written::{as_duration, as_optional_text, as_size64};
 use crate::keys::Absent::{Value, Words};
 use crate::keys::{Form, Key, Refused, store};
@@ -57,6 +58,15 @@ pub struct TargetOptions {
     /// Where the records of the audit log are sent to as well, for syslog; `None` is nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_syslog: Option<String>,
+    /// What the process gives up; `None` is nothing, unless the command line says something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confine: Option<Measures>,
+    /// What it may open beside what the configuration names at the start, if paths are given up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub confine_paths: Vec<String>,
+    /// Whether a start fails if the kernel knows a measure not, or not as a whole.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub confine_strict: bool,
     /// Whether a start without all that is to be served fails.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub strict: bool,
@@ -92,6 +102,9 @@ impl Default for TargetOptions {
             https: None,
             http: None,
             audit_syslog: None,
+            confine: None,
+            confine_paths: Vec::new(),
+            confine_strict: false,
             strict: false,
             discovery_nqn: None,
         }
@@ -248,6 +261,29 @@ impl TargetOptions {
                    `udp:ADDRESS:PORT`",
         },
         Key {
+            name: "confine",
+            form: Form::Text { set: set_confine },
+            default: Words("`\"none\"`, and `\"all\"` in the package's unit"),
+            text: "what the process gives up before it serves ([security](security.md#rights)): `\"all\"`, \
+                   `\"none\"`, or some of `privileges`, `capabilities`, `system-calls`, `paths` and `dumps`, \
+                   with commas between them. `--confine` of the command line takes its place",
+        },
+        Key {
+            name: "confine_paths",
+            form: Form::Other("array of strings"),
+            default: Words("none"),
+            text: "directories, files and devices that the target may open and write beside those that the \
+                   configuration names at the start, if it gives up `paths`: what a change of the configuration \
+                   may name later. Added to those of the command line",
+        },
+        Key {
+            name: "confine_strict",
+            form: Form::Boolean { set: Some(|target, strict| target.confine_strict = strict) },
+            default: Value,
+            text: "whether a start fails if a measure of `confine` is not in force as a whole, because the \
+                   kernel does not know it; otherwise the log and `ebof target status` tell",
+        },
+        Key {
             name: "strict",
             form: Form::Boolean { set: Some(|target, strict| target.strict = strict) },
             default: Value,
@@ -295,6 +331,13 @@ fn set_control(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
         });
     }
     target.control = Some(text.to_owned());
+    Ok(())
+}
+
+fn set_confine(target: &mut TargetOptions, text: &str) -> Result<(), Refused> {
+    let measures = text.parse();
+    target.confine =
+        Some(measures.map_err(|error: NoMeasure| Refused { message: error.to_string(), help: NoMeasure::ADVICE })?);
     Ok(())
 }
 

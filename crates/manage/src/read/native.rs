@@ -73,6 +73,15 @@ fn read_target(node: &Node, out: &mut Collector<'_>) -> TargetOptions {
     let Some(table) = Table::open("[target]", node, out) else { return options };
     let mut table = table.with(TargetOptions::KEYS);
     table.take(TargetOptions::KEYS, &mut options, out);
+    let paths = table.bounded("confine_paths", limits::CONFINE_PATHS_MAX, out).unwrap_or_default();
+    for node in paths {
+        let Some(path) = values::as_string("confine_paths", node, out) else { continue };
+        if path.is_empty() || path.contains('\0') {
+            out.error(node.span.clone(), "the path is empty, or has a NUL", "accepted: a path");
+        } else {
+            options.confine_paths.push(path.to_owned());
+        }
+    }
     table.finish(out);
     options
 }

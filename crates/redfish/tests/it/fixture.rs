@@ -270,6 +270,7 @@ impl Target for Fake {
             generation: 1,
             connections: 2,
             connections_max: 100,
+            confinement: None,
             ports: ports.collect(),
             disabled_ports: Vec::new(),
             missing: state.missing.clone(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ebof_manage::Config;
+use ebof_manage::api::Confinement;
 use ebof_manage::config::{Port, SLOW_THRESHOLD};
 use ebof_manage::listen::Transport;
 use ebof_verbs::QueuePair;
@@ -55,6 +56,8 @@ pub struct Settings {
     /// [`Target::missing`](crate::Target::missing) tells the reasons, and whoever runs the target
     /// calls [`Target::look_for_missing`](crate::Target::look_for_missing) now and then.
     pub strict: bool,
+    /// What the process has given up, for the status to tell.
+    pub confinement: Option<Confinement>,
     /// Where time, chance and devices come from.
     pub environment: Environment,
 }
@@ -106,6 +109,7 @@ impl Default for Settings {
             refused_journal: 1024,
             slow_threshold: SLOW_THRESHOLD,
             strict: true,
+            confinement: None,
             environment: Environment::default(),
         }
     }

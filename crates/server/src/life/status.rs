@@ -42,6 +42,7 @@ impl<'a> InForceStatus<'a> {
             generation: in_force.generation,
             connections: shared.connections.load(Relaxed),
             connections_max: shared.settings.connections_max,
+            confinement: shared.settings.confinement.clone(),
             ports: in_force.ports.iter().map(|listening| port_status(&listening.port)).collect(),
             disabled_ports: config.ports.iter().filter(|it| !it.enabled).map(|it| it.name.clone()).collect(),
             missing,

@@ -57,6 +57,7 @@ fn status(controllers: Vec<ControllerStatus>) -> Status {
         generation: 1,
         connections: 0,
         connections_max: 1,
+        confinement: None,
         ports: Vec::new(),
         disabled_ports: Vec::new(),
         missing: Vec::new(),

@@ -120,6 +120,7 @@ fn snapshot() -> Snapshot {
         generation: 1,
         connections: 1,
         connections_max: 2,
+        confinement: None,
         ports: vec![port],
         disabled_ports: Vec::new(),
         missing: vec![missing()],

@@ -1,5 +1,5 @@
 //! The program starts itself again: it stops as a signal has it, and takes its own place
-//! ([0092](../../../docs/adr/0092-systems-and-restarts.md)).
+//! ([0092](../../../../docs/adr/0092-systems-and-restarts.md)).
 //!
 //! Owns that it was asked for. What a stop does is `serve`'s.
 
@@ -7,13 +7,31 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Whether the process is to start again when it has stopped.
 static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// How it can start again.
+static MEANS: AtomicU8 = AtomicU8::new(Means::Itself as u8);
+
+/// How the process can start again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Means {
+    /// It takes its own place.
+    Itself,
+    /// It ends with [`STATUS`], and its supervisor starts it.
+    Supervisor,
+    /// It has given up its right to start a program, and nobody else does.
+    Nobody,
+}
+
+/// The exit status that asks the supervisor for another start (`EX_TEMPFAIL` of sysexits.h).
+pub(crate) const STATUS: u8 = 75;
 
 /// In the environment of a start that is not the first.
 const AGAIN: &str = "EBOF_STARTED_AGAIN";
@@ -24,8 +42,15 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// Has the process stop in a moment, as SIGTERM does, and start again.
 ///
 /// # Errors
-/// There is no thread for it.
+/// There is no thread for it, or nothing that would start it.
 pub(crate) fn ask(by: &str) -> Result<(), String> {
+    if means() == Means::Nobody {
+        return Err(
+            "The target has given up its right to start a program (`--confine`), itself too, and no supervisor \
+                    would: end it and start it by hand, or have systemd run it."
+                .to_owned(),
+        );
+    }
     if ASKED.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
@@ -45,6 +70,17 @@ pub(crate) fn ask(by: &str) -> Result<(), String> {
 /// Whether it was asked for.
 pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::SeqCst)
+}
+
+/// Sets how it can start again: from the start on, before anybody asks.
+pub(crate) fn by(means: Means) {
+    MEANS.store(means as u8, Ordering::SeqCst);
+}
+
+/// How it can start again.
+pub(crate) fn means() -> Means {
+    let set = MEANS.load(Ordering::SeqCst);
+    [Means::Supervisor, Means::Nobody].into_iter().find(|&means| means as u8 == set).unwrap_or(Means::Itself)
 }
 
 /// Whether this is not the first start: who began it may not read any more what it prints.
