@@ -131,6 +131,7 @@ namespaces = ["/srv/disk.img", "/dev/ram0"]
 CONFIG
   check "systemctl reload, with a file and a block device" systemctl reload ebof
   check_equal "it says what it serves now" "serving 1 subsystem at 1 port" "$(status_text)"
+  confined
   sed -i 's/^allow_any_host.*/allow_any_hosts = true/' /etc/ebof/ebof.toml
   check_fails "a configuration that is refused fails systemctl reload" 'failed|error' systemctl reload ebof
   check_says "... with the reason in the log" 'allow_any_hosts' journalctl --no-pager -n 40 -u ebof
@@ -138,6 +139,22 @@ CONFIG
   check "... and the target goes on" is_active ebof
   sed -i 's/^allow_any_hosts.*/allow_any_host = true/' /etc/ebof/ebof.toml
   check "systemctl reload with the mistake mended" systemctl reload ebof
+}
+
+# What it has given up, by its own words and by the kernel's.
+# @test hostile.rights
+confined() {
+  check_says "it has given up what it does not need" \
+    'given up: privileges, capabilities, system-calls, paths, dumps' ebof target status
+  note <<<"$out"
+  check_says "the kernel says so of its first thread" 'CapEff:[[:space:]]*0+ ' eval 'tr "\n" " " <"/proc/$(pid_of ebof)/status"'
+  check_equal "... and of all threads" "" "$(grep -Lx $'Seccomp:\t2' /proc/"$(pid_of ebof)"/task/*/status)"
+  check "the unit is exposed to 2.0 at most" systemd-analyze security --no-pager --threshold=20 ebof
+  sed -i 's|"/dev/ram0"|"/dev/ram0", "/usr/lib/os-release"|' /etc/ebof/ebof.toml
+  check_fails "a path that was given up is refused, with what to do" 'failed|error' systemctl reload ebof
+  check_says "... in the log" 'add /usr/lib to `confine_paths`' journalctl --no-pager -n 40 -u ebof
+  sed -i 's|, "/usr/lib/os-release"||' /etc/ebof/ebof.toml
+  check "systemctl reload without it" systemctl reload ebof
 }
 
 # Managed over HTTPS, by the file and by the state directory.

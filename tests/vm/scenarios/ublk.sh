@@ -40,6 +40,10 @@ guest() {
   step "a device"
   connects_device || return
   check_equal "its size" $((128 << 20)) "$(blockdev --getsize64 "$device")"
+  check_equal "every thread of its daemon has a filter of system calls" "" \
+    "$(grep -Lx $'Seccomp:\t2' /proc/"$(daemons | head -n 1)"/task/*/status)"
+  check_says "... and seven of root's capabilities" 'CapEff:[[:space:]]*0000000000a87002' \
+    grep CapEff "/proc/$(daemons | head -n 1)/status"
   check_says "ebof list shows it" "$device" ebof list
   note <<<"$out"
   check "ebof list -o json is JSON" eval 'ebof list -o json | jq -e .'
