@@ -150,7 +150,7 @@ pub struct AuditRecord {
     pub count: u64,
     /// The hash of the record before; zeros in the first one.
     pub prev: Hash,
-    /// Its own: SHA-256 of `ebof audit record 1`, a line feed, and its line up to this key.
+    /// Its own: SHA-256 of a line, "ebof audit record 1", and its line up to this key.
     pub hash: Hash,
 }
 

@@ -48,7 +48,10 @@ impl Auditing {
         let wake: Arc<Wake> = Arc::new(move || told.look());
         events.subscribe(Arc::downgrade(&wake));
         let head = audit.head();
-        tracing::info!("the audit log goes on behind record {head}");
+        // Of a log that begins there is nothing to compare.
+        if head.n > 0 {
+            tracing::info!("the audit log goes on behind record {head}");
+        }
         Ok(Self { audit, _wake: wake })
     }
 }

@@ -85,7 +85,7 @@ pub enum PskSource {
     /// This one.
     Psk(ConfiguredPsk),
     /// A keyring of the kernel, with keys that were derived for this host and subsystem (nvme-cli's
-    /// `check-tls-key --insert`); it is read at every connection.
+    /// `check-tls-key`); it is read at every connection.
     Keyring {
         /// Its name.
         name: String,
