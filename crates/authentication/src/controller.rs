@@ -300,9 +300,14 @@ impl ControllerEnd {
         }
         // No cipher suite has SHA-512, and without an exchange there is no session key.
         let seals = secure_channel != SecureChannel::None;
-        let hash =
-            self.policy.hashes.iter().find(|hash| offer.hashes.contains(hash) && !(seals && **hash == Hash::Sha512));
-        let Some(&hash) = hash else { return self.refuse(t_id, Explanation::HashNotUsable) };
+        let usable = |hash: &&Hash| offer.hashes.contains(hash) && !(seals && **hash == Hash::Sha512);
+        let mut usable = self.policy.hashes.iter().filter(usable);
+        // Deviation: of those that seal, SHA-256 comes first, whatever is preferred: Linux' hosts
+        // have tlshd do the handshake, which with GnuTLS 3.8 makes wrong binders for SHA-384.
+        let first = usable.clone().find(|hash| seals && **hash == Hash::Sha256);
+        let Some(&hash) = first.or_else(|| usable.next()) else {
+            return self.refuse(t_id, Explanation::HashNotUsable);
+        };
         let group =
             self.policy.groups.iter().find(|group| offer.groups.contains(group) && !(seals && **group == Group::Null));
         let Some(&group) = group else { return self.refuse(t_id, Explanation::GroupNotUsable) };

@@ -326,15 +326,15 @@ impl Registry {
     /// channel that it is of.
     #[must_use]
     pub fn generated_psk(&self, identity: &Identity, now_ms: u64) -> Option<(KeyMaterial, SecureChannelId)> {
-        self.generated_psks.find(identity, &self.controllers.secure_channels(), now_ms)
+        self.generated_psks.find(identity, |channel| self.controllers.have_channel(channel), now_ms)
     }
 
     /// Keeps a PSK that the authentication of an association has generated.
     fn keep_psk(&mut self, association: &Association, psk: &Psk, now_ms: u64) {
         let names = Names { host: association.host.clone(), subsystem: association.subsystem.clone() };
         let replaced = association.psk.and_then(PskSource::channel);
-        let live = self.controllers.secure_channels();
-        self.generated_psks.add(names, psk, replaced, &live, now_ms);
+        let Self { controllers, generated_psks, .. } = self;
+        generated_psks.add(names, psk, replaced, |channel| controllers.have_channel(channel), now_ms);
     }
 
     /// What is attached to a direct port is another host from now on, or has let go of everything.

@@ -257,6 +257,19 @@ fn with_secure_channel_concatenation_a_controller_proves_itself_where_it_is_aske
     assert_eq!(ended.host, Err(ebof_authentication::host::Refusal::WrongResponse));
 }
 
+/// Whatever else is preferred; but not what is not allowed.
+#[test]
+fn of_hashes_that_seal_sha_256_comes_first() {
+    for (hashes, chosen) in [
+        (vec![Hash::Sha512, Hash::Sha384, Hash::Sha256], Hash::Sha256),
+        (vec![Hash::Sha512, Hash::Sha384], Hash::Sha384),
+    ] {
+        let policy = Policy { secure_channel: Demand::Allowed { over_tls: false }, hashes, ..everything() };
+        let ended = run(&Setting { policy, offer: Offer::everything(SecureChannel::New), ..Setting::new() });
+        assert_eq!(ended.host.unwrap().hash, chosen);
+    }
+}
+
 #[test]
 fn nothing_without_a_cipher_suite_or_an_exchange_is_concatenated() {
     for secure_channel in [SecureChannel::New, SecureChannel::Replace] {

@@ -51,6 +51,14 @@ impl Server {
         assert!(status.success(), "{status}");
     }
 
+    /// SIGABRT, and waits until it is gone.
+    pub(crate) fn abort(mut self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::ABORT).unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(6), "{status}");
+    }
+
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }

@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use ebof_authentication::Group;
 use ebof_authentication::controller::{Credentials, Demand, Policy};
 use ebof_authentication::response::Names;
 use ebof_drive::View;
@@ -191,8 +192,8 @@ impl<'r> Admission<'r> {
                 let is_theirs = !request.nameless && names.host == request.host && names.subsystem == request.subsystem;
                 // It may have been taken away since the handshake.
                 let registry = &*self.registry;
-                let live = registry.controllers.secure_channels();
-                let is_good = |channel| registry.generated_psks.has(channel, &live, self.now_ms);
+                let is_live = |channel| registry.controllers.have_channel(channel);
+                let is_good = |channel| registry.generated_psks.has(channel, is_live, self.now_ms);
                 let has_key = registry.model.has_key(&names.host, *psk) && psk.channel().is_none_or(is_good);
                 if is_theirs && has_key { Ok(()) } else { Err(RefusalReason::TlsIdentity) }
             }
@@ -221,7 +222,12 @@ impl<'r> Admission<'r> {
                 let HostSecrets { host, controller } = HostSecrets::clone(secrets);
                 let credentials = Credentials { names, host, controller };
                 let (first, secure_channel) = self.demands(subsystem, port);
-                let policy = Policy { secure_channel, ..model.authentication.clone() };
+                let mut policy = Policy { secure_channel, ..model.authentication.clone() };
+                // Nobody reads along, and TLS has had an exchange of its own: one that takes
+                // milliseconds, on each queue, would add nothing. The sort is stable.
+                if self.arrival.channel.psk().is_some() && secure_channel == Demand::Refused {
+                    policy.groups.sort_by_key(|group| *group != Group::Null);
+                }
                 Ok(Some(Box::new(Authenticator::new(credentials, policy, first))))
             }
             None if subsystem.authenticated_only => Err(RefusalReason::NoSecret),

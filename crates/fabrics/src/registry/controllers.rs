@@ -138,10 +138,9 @@ impl Controllers {
         self.handles.get(&handle).copied()
     }
 
-    /// The secure channels that have controllers.
-    pub(super) fn secure_channels(&self) -> BTreeSet<SecureChannelId> {
-        let sources = self.entries.values().filter_map(|entry| entry.association.psk);
-        sources.filter_map(PskSource::channel).collect()
+    /// Whether there is a controller of this secure channel.
+    pub(super) fn have_channel(&self, channel: SecureChannelId) -> bool {
+        self.entries.values().any(|entry| entry.association.psk.and_then(PskSource::channel) == Some(channel))
     }
 
     /// Forgets which controller IDs come next in subsystems that there are no more.

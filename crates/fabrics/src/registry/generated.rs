@@ -4,7 +4,6 @@
 //! [`UNUSED_MS`] is forgotten; one that was used is good for the queues of its secure channel, as
 //! long as the controller is there.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use ebof_authentication::psk::IdentityVersion;
@@ -39,27 +38,27 @@ struct Generated {
 }
 
 impl Generated {
-    fn is_good(&self, live: &BTreeSet<SecureChannelId>, now_ms: u64) -> bool {
-        live.contains(&self.channel) || self.unused_until_ms.is_some_and(|until_ms| now_ms < until_ms)
+    fn is_good(&self, is_live: impl Fn(SecureChannelId) -> bool, now_ms: u64) -> bool {
+        self.unused_until_ms.is_some_and(|until_ms| now_ms < until_ms) || is_live(self.channel)
     }
 }
 
 impl GeneratedPsks {
     /// Keeps a PSK: of a new secure channel, or in place of that with which the host has come
-    /// through `replaced`. `live` are the channels that have controllers.
+    /// through `replaced`. `is_live` tells which channels have controllers.
     pub(super) fn add(
         &mut self,
         names: Names,
         psk: &Psk,
         replaced: Option<SecureChannelId>,
-        live: &BTreeSet<SecureChannelId>,
+        is_live: impl Fn(SecureChannelId) -> bool,
         now_ms: u64,
     ) {
         let identity = psk.identity(&names, IdentityVersion::V1);
         // Only names that version 1 does not have in its context could be too long.
         let Ok(key) = psk.for_tls(&names, IdentityVersion::V1, Derivation::Specification) else { return };
-        self.all.retain(|one| one.is_good(live, now_ms) && Some(one.channel) != replaced);
-        let waits = |one: &Generated| one.names == names && !live.contains(&one.channel);
+        self.all.retain(|one| Some(one.channel) != replaced && one.is_good(&is_live, now_ms));
+        let waits = |one: &Generated| one.names == names && !is_live(one.channel);
         if self.all.iter().filter(|one| waits(one)).count() >= UNUSED_MAX
             && let Some(oldest) = self.all.iter().position(waits)
         {
@@ -77,16 +76,16 @@ impl GeneratedPsks {
     pub(super) fn find(
         &self,
         identity: &Identity,
-        live: &BTreeSet<SecureChannelId>,
+        is_live: impl Fn(SecureChannelId) -> bool,
         now_ms: u64,
     ) -> Option<(KeyMaterial, SecureChannelId)> {
-        let found = self.all.iter().find(|one| one.identity == *identity && one.is_good(live, now_ms))?;
+        let found = self.all.iter().find(|one| one.identity == *identity && one.is_good(&is_live, now_ms))?;
         Some((found.key.clone(), found.channel))
     }
 
     /// Whether one of this secure channel waits for its host, or is in use.
-    pub(super) fn has(&self, channel: SecureChannelId, live: &BTreeSet<SecureChannelId>, now_ms: u64) -> bool {
-        self.all.iter().any(|one| one.channel == channel && one.is_good(live, now_ms))
+    pub(super) fn has(&self, channel: SecureChannelId, is_live: impl Fn(SecureChannelId) -> bool, now_ms: u64) -> bool {
+        self.all.iter().any(|one| one.channel == channel && one.is_good(&is_live, now_ms))
     }
 
     /// A host has come with a PSK of this secure channel, if with any.

@@ -213,6 +213,25 @@ fn a_psk_ends_with_its_controller_its_time_or_its_hosts_secret() {
     assert_eq!(refusal.unwrap().reason, RefusalReason::TlsIdentity);
 }
 
+/// TLS has had an exchange: another one on each queue would cost milliseconds and add nothing.
+#[test]
+fn over_tls_no_group_is_preferred() {
+    let mut world = world(false);
+    world.replace_model(|model| {
+        model.authentication.groups = vec![Group::Ffdhe2048, Group::Null];
+        model.tls_psks.insert(nqn(ALICE), Arc::default());
+    });
+    for (channel, group) in [(Channel::Plain, Group::Ffdhe2048), (secured(PskSource::Configured), Group::Null)] {
+        world.channel = channel;
+        let (at, _, _) = connect(&mut world);
+        assert_eq!(prove(&mut world, at, SecureChannel::None, 200).unwrap().group, group);
+    }
+    // Where a PSK is to be replaced, there has to be one.
+    let first = generate(&mut world, 201);
+    let (at, _, _) = come(&mut world, &first);
+    assert_eq!(prove(&mut world, at, SecureChannel::Replace, 202).unwrap().group, Group::Ffdhe2048);
+}
+
 /// A host that authenticates again and again has the target keep the newest of its PSKs.
 #[test]
 fn psks_that_wait_for_a_host_are_bounded() {

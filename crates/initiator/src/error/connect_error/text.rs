@@ -282,7 +282,11 @@ fn to_do_about_secrets(kind: &K, tried: &Tried) -> String {
         K::NotProven => "see whether the target has a secret of this host, and whether the address is right; without \
             --dhchap-ctrl-secret-file anybody's target will do"
             .to_owned(),
-        K::Key(_) => "mend the file, or name another one".to_owned(),
+        K::Key(_) => {
+            "mend that, or name another one: --dhchap-secret-file FILE, --tls-key-file FILE (`ebof check-dhchap-key` and \
+             `check-tls-key` tell what is in a file)"
+                .to_owned()
+        }
         K::Authentication(refusal) => to_do_about_authentication(refusal, tried),
         _ => "see the target's log".to_owned(),
     }
