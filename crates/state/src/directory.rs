@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::calls::{Calls, SystemCalls};
@@ -19,7 +19,7 @@ use crate::files::{Before, Existing, FileMode, Files};
 use crate::frame::{self, HEADER_BYTES_MAX};
 use crate::lock::{Lock, LockError};
 use crate::parents;
-use crate::place::{OwnedBy, Place, check_owner, kind, not_a_file};
+use crate::place::{OwnedBy, Place, check_owner, read_at_most, regular_file};
 use crate::{BYTES_MAX, NAME_BYTES_MAX, SET_ASIDE_MAX, StateError, StoreError, WriteError};
 
 /// A state directory that this process has for itself, until it is dropped.
@@ -43,6 +43,9 @@ struct Unsettled {
 
 /// The file that is locked.
 const LOCK: &str = ".lock";
+
+/// The longest file that is stored: a content and what is before it.
+const STORED_BYTES_MAX: u64 = (BYTES_MAX + HEADER_BYTES_MAX) as u64;
 
 impl StateDirectory {
     /// Opens the directory, which is made if there is none, with its parents.
@@ -95,26 +98,13 @@ impl StateDirectory {
         let path = self.path_of(name);
         // Opening a FIFO must not block; it is refused below.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match fs::openat(&self.files, name, flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            // open(2), ELOOP: O_NOFOLLOW, and it is a symbolic link.
-            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
-            Err(error) => return Err(StateError::system("opening", &path, error)),
-        };
-        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            other => return Err(not_a_file(path, kind(other))),
+        let opened = fs::openat(&self.files, name, flags, Mode::empty());
+        if matches!(opened, Err(Errno::NOENT)) {
+            return Ok(None);
         }
+        let (file, stat) = regular_file(&path, opened)?;
         check_owner(&path, &stat)?;
-        let mut bytes = Vec::new();
-        let most = BYTES_MAX + HEADER_BYTES_MAX;
-        let read = File::from(file).take(most as u64 + 1).read_to_end(&mut bytes);
-        read.map_err(|error| StateError::system("reading", &path, error))?;
-        if bytes.len() > most {
-            return Err(StateError::TooLarge { path });
-        }
+        let bytes = read_at_most(&path, file, STORED_BYTES_MAX)?;
         match frame::decode(&bytes) {
             Ok(content) => Ok(Some(content.to_vec())),
             Err(damage) => Err(StateError::Damaged { path, damage }),
@@ -251,12 +241,8 @@ pub fn read_stored(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StateError::system("opening", path, error)),
     };
-    let mut bytes = Vec::new();
-    let most = BYTES_MAX + HEADER_BYTES_MAX;
-    let read = file.take(most as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| StateError::system("reading", path, error))?;
+    let bytes = read_at_most(path, file, STORED_BYTES_MAX)?;
     match frame::decode(&bytes) {
-        _ if bytes.len() > most => Err(StateError::TooLarge { path: path.to_owned() }),
         Ok(content) => Ok(Some(content.to_vec())),
         Err(damage) => Err(StateError::Damaged { path: path.to_owned(), damage }),
     }

@@ -9,7 +9,7 @@ use std::fs::{DirBuilder, File};
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -168,19 +168,13 @@ impl Place {
         let path = self.files.path_of(name);
         // Opening a FIFO must not block; it is refused below.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match fs::openat(&self.files, name, flags, Mode::from_raw_mode(mode)) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
-            Err(error) => return Err(StateError::system("opening", &path, error)),
-        };
-        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            other => return Err(not_a_file(path, kind(other))),
+        let opened = fs::openat(&self.files, name, flags, Mode::from_raw_mode(mode));
+        if matches!(opened, Err(Errno::NOENT)) {
+            return Ok(None);
         }
+        let (file, stat) = regular_file(&path, opened)?;
         self.check_owner(&path, stat.st_uid)?;
-        Ok(Some(file.into()))
+        Ok(Some(file))
     }
 
     /// The content of a file of at most `bytes_max` bytes; `None` if there is none.
@@ -189,14 +183,7 @@ impl Place {
     /// As [`Place::file`]; it is longer.
     pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
         let Some(file) = self.file(name)? else { return Ok(None) };
-        let path = || self.files.path_of(name);
-        let mut bytes = Vec::new();
-        let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
-        read.map_err(|error| StateError::system("reading", &path(), error))?;
-        if bytes.len() as u64 > bytes_max {
-            return Err(StateError::TooLarge { path: path() });
-        }
-        Ok(Some(bytes))
+        read_at_most(&self.files.path_of(name), file, bytes_max).map(Some)
     }
 
     /// Replaces a file. When this returns, it is on the medium; a crash before leaves the old
@@ -254,11 +241,35 @@ pub(crate) fn check_owner(path: &Path, stat: &Stat) -> Result<(), StateError> {
     Err(StateError::Owner { path: path.to_owned(), owner: stat.st_uid, user })
 }
 
-pub(crate) fn not_a_file(path: PathBuf, found: &'static str) -> StateError {
-    StateError::Kind { path, found, expected: "a regular file" }
+/// A file that was opened with `O_NOFOLLOW` and `O_NONBLOCK`, if it is one, and what it is. Whose
+/// it is has still to be asked.
+pub(crate) fn regular_file(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<(File, Stat), StateError> {
+    let not_a_file = |found| StateError::Kind { path: path.to_owned(), found, expected: "a regular file" };
+    let file = match opened {
+        Ok(file) => file,
+        // open(2), ELOOP: O_NOFOLLOW, and it is a symbolic link.
+        Err(Errno::LOOP) => return Err(not_a_file("a symbolic link")),
+        Err(error) => return Err(StateError::system("opening", path, error)),
+    };
+    let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", path, error))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((file.into(), stat)),
+        other => Err(not_a_file(kind(other))),
+    }
 }
 
-pub(crate) fn kind(found: FileType) -> &'static str {
+/// The content of a file, unless it is longer than `bytes_max` bytes.
+pub(crate) fn read_at_most(path: &Path, file: File, bytes_max: u64) -> Result<Vec<u8>, StateError> {
+    let mut bytes = Vec::new();
+    let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
+    read.map_err(|error| StateError::system("reading", path, error))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(StateError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+fn kind(found: FileType) -> &'static str {
     match found {
         FileType::Directory => "a directory",
         FileType::Fifo => "a pipe",

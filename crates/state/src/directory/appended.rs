@@ -2,14 +2,14 @@
 //! not in the file.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 
-use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{StateDirectory, check_name};
 use crate::calls::SystemCall;
-use crate::place::{check_owner, kind, not_a_file};
+use crate::place::{check_owner, read_at_most, regular_file};
 use crate::{StateError, StoreError};
 
 /// A file that grows. Who has it, has it alone.
@@ -57,16 +57,7 @@ impl StateDirectory {
             });
             made.map_err(|error| StateError::writing("making", &path, 0, error))?;
         }
-        let file = match opened {
-            Ok(file) => File::from(file),
-            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
-            Err(error) => return Err(StateError::system("opening", &path, error)),
-        };
-        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            other => return Err(not_a_file(path, kind(other))),
-        }
+        let (file, stat) = regular_file(&path, opened)?;
         check_owner(&path, &stat)?;
         if is_new {
             self.files().sync_names().map_err(|error| StateError::writing("making", &path, 0, error))?;
@@ -124,22 +115,13 @@ impl StateDirectory {
         check_name(name)?;
         let path = self.path_of(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match fs::openat(self.files(), name, flags, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(not_a_file(path, "a symbolic link")),
-            Err(error) => return Err(StateError::system("opening", &path, error)),
-        };
-        let stat = fs::fstat(&file).map_err(|error| StateError::system("reading", &path, error))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            other => return Err(not_a_file(path, kind(other))),
+        let opened = fs::openat(self.files(), name, flags, Mode::empty());
+        if matches!(opened, Err(Errno::NOENT)) {
+            return Ok(None);
         }
+        let (file, stat) = regular_file(&path, opened)?;
         check_owner(&path, &stat)?;
-        let mut bytes = Vec::new();
-        let read = file.take(most + 1).read_to_end(&mut bytes);
-        read.map_err(|error| StateError::system("reading", &path, error))?;
-        if bytes.len() as u64 > most { Err(StateError::TooLarge { path }) } else { Ok(Some(bytes)) }
+        read_at_most(&path, file, most).map(Some)
     }
 
     /// Removes a file that grows; whether there was one. It is not read for that, and not put back.
