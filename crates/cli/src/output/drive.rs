@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ebof_audit::date_time;
 use ebof_manage::enclosure::{
     ControllerDetails, DriveDetails, ErrorObject, EventObject, NamespaceDetails, SanitizeStateObject, SelfTestKind,
     SelfTestOutcome,
@@ -203,19 +204,9 @@ fn event_row(event: &EventObject) -> Vec<String> {
 
 /// `2023-11-14T22:13:20Z`
 fn utc(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    // Eras of 400 years, of 146097 days each, counted from 0000-03-01, so that a leap day is the
-    // last one of its year.
-    let day = day + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let mut text = date_time(unix_ms);
+    text.truncate(text.len() - ".123Z".len());
+    text + "Z"
 }
 
 #[cfg(test)]

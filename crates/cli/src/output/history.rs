@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ebof_audit::date_time;
 use ebof_manage::api::{Generation, History};
 
 use super::View;
@@ -66,19 +67,9 @@ impl View for ShownHistory {
 
 /// `2026-11-26 17:04:05`, of the Gregorian calendar.
 pub(super) fn utc(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (days, of_day) = (seconds / 86400, seconds % 86400);
-    // Years that begin in March: a leap day is the last one of its year. From 0000-03-01.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hours, minutes, seconds) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}")
+    let mut text = date_time(unix_ms).replace('T', " ");
+    text.truncate(text.len() - ".123Z".len());
+    text
 }
 
 #[cfg(test)]

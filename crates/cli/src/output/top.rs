@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
+use ebof_audit::date_time;
 use ebof_manage::history::live::{LiveKind, LiveRow, LiveTable};
 use ebof_manage::history::{Flow, ObjectSample, Overview, Sample, SeriesKind};
 
 use super::View;
 use super::json::Object;
 use super::text::{safe, si, table};
-use super::watch::{micros, time};
+use super::watch::micros;
 
 /// What objects of a kind did in the latest second.
 pub(crate) struct ShownTop {
@@ -277,7 +278,7 @@ impl View for ShownTop {
         let whole = self.whole();
         let time = match self.time_unix_ms() {
             0 => "nothing measured yet".to_owned(),
-            unix_ms => time(unix_ms),
+            unix_ms => date_time(unix_ms),
         };
         let of = if matches!(self.measured, Measurement::Host(_)) { "  this host:" } else { "" };
         let bandwidth = si(bytes(whole.bytes_per_s));

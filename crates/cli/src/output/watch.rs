@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ebof_audit::date_time;
 use ebof_manage::events::{Event, EventsSince};
 use ebof_manage::slow::{SlowCommand, SlowCommands};
 
@@ -46,7 +47,7 @@ pub(crate) fn lost_line(lost: u64) -> String {
 /// `2026-11-26T17:05:00.123Z warning connection-refused fabric0: ...`
 pub(crate) fn event_line(event: &Event) -> String {
     let who = event.who.as_ref().map(|who| format!(" [{}]", safe(who))).unwrap_or_default();
-    format!("{} {}{who}\n", time(event.time_unix_ms), safe(&event.to_string()))
+    format!("{} {}{who}\n", date_time(event.time_unix_ms), safe(&event.to_string()))
 }
 
 impl View for ShownSlow {
@@ -96,7 +97,7 @@ impl View for ShownSlow {
 fn slow_row(command: &SlowCommand) -> Vec<String> {
     let parts = &command.parts;
     vec![
-        time(command.time_unix_ms),
+        date_time(command.time_unix_ms),
         safe(&command.object),
         command.nsid.to_string(),
         safe(&command.command),
@@ -120,30 +121,6 @@ pub(super) fn micros(us: u64) -> String {
         1_000..1_000_000 => format!("{:.1} ms", of(1e3)),
         _ => format!("{:.1} s", of(1e6)),
     }
-}
-
-/// `2026-11-26T17:05:00.123Z`
-pub(super) fn time(unix_ms: u64) -> String {
-    let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-/// Year, month and day of a day since 1970-01-01. Years begin in March here, so that the day that
-/// comes every four years is the last one.
-fn date(days: u64) -> (u64, u64, u64) {
-    const OF_400_YEARS: u64 = 146_097;
-    // 0000-03-01 is 719468 days before.
-    let day = days + 719_468;
-    let (centuries, day) = (day / OF_400_YEARS, day % OF_400_YEARS);
-    let year = (day - day / 1460 + day / 36_524 - day / (OF_400_YEARS - 1)) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let year = centuries * 400 + year;
-    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub struct AuditedRecord {
     pub who: String,
     /// From where; empty if that is not told.
     pub from: String,
-    /// What.
+    /// What was done or asked for: a verb, a method and an address, or the name of an event.
     pub what: String,
     /// To what; empty for the target.
     pub object: String,
