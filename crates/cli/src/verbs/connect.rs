@@ -374,6 +374,12 @@ impl Everything {
                 }
             }
             SubsystemType::REFERRAL => {
+                // Without TLS such a port would only end the connection.
+                if let Some(security) = lacks_tls(service, entry) {
+                    let failure = no_tls(security, trsvcid);
+                    say(&format!("the discovery service at {} is not asked: {failure}", safe(&traddr)));
+                    return;
+                }
                 let referral =
                     FabricArgs { traddr: Some(traddr), trsvcid: Some(trsvcid), nqn: None, ..service.clone() };
                 waiting.push(referral);
@@ -605,9 +611,18 @@ mod tests {
         let failed = run.into_view().failed;
         let text = failure::text(&failed[0].1);
         assert!(text.contains("port 4420 wants TLS 1.3 (the discovery log: sectype tls13)"), "{text}");
-        // With a key, it is.
+        let refers = DiscoveryEntry { subtype: SubsystemType::REFERRAL.0, ..with(SecType::TLS_1_3, 1) };
+        let asked = |service: &FabricArgs| {
+            let mut waiting = Vec::new();
+            Everything::default().follow_all(service, &[refers.clone()], &mut waiting);
+            waiting
+        };
+        assert!(asked(&service("-t tcp -a 127.0.0.1")).is_empty());
+        // With a key, it is, and so is a discovery service, over TLS.
         let mut with_key = service("-t tcp -a 127.0.0.1");
         with_key.overrides.tls = true;
+        let asked = asked(&with_key);
+        assert!(asked.len() == 1 && asked[0].overrides.tls);
         assert!(lacks_tls(&with_key, &with(SecType::TLS_1_3, 1)).is_none());
         assert!(lacks_tls(&with_key, &with(SecType::TLS, 1)).is_some(), "TLS 1.2 is another one");
         // What `connect` finds out about a port that closes its connections.
