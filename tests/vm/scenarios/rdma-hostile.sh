@@ -53,6 +53,11 @@ metrics() (
   cat <&3
 )
 is_idle() { [[ $(held) == "$idle" ]]; }
+# settled: it holds what it held at the last call; `idle` is that.
+settled() {
+  local before=$idle
+  idle=$(held 2>/dev/null) && [[ $idle == *memory* && $idle == "$before" ]]
+}
 
 # Verified writes, again and again.
 write_on() {
@@ -68,13 +73,14 @@ write_on() {
 logged() { check "the target logs $1" grep -qE "$2.* peer=$rude:" "$work/target.log"; }
 
 over_link() {
-  local link=$1 status=0 writer patient idle
+  local link=$1 status=0 writer patient idle=''
   step "a host that breaks the rules, over $link"
   check "an RDMA device of the type $link" rdma_link "$link" eth0 || return
   rm -f "$work/target.log"
   start target "$ebof" serve --config /root/ebof.toml
   check "ebof serve listens" until_true 30 listens rdma "$port" || { note <"$work/target.log"; return; }
-  idle=$(held)
+  # It listens there before it has opened all that it keeps open.
+  until_true 30 settled
   note <<<"$idle"
   clear_kernel_log
   connects -k 5 -i 2 || return
