@@ -19,9 +19,9 @@ mod metrics;
 mod missing;
 mod news;
 mod notify;
-mod objects;
 mod page;
 mod reload;
+mod remembered;
 mod rights;
 mod serve;
 

@@ -35,8 +35,8 @@ use crate::managed::Managed;
 use crate::managed::audit::Auditing;
 use crate::missing::Late;
 use crate::notify;
-use crate::objects::ObjectFile;
 use crate::reload::{Reloads, Signal, StartedWith};
+use crate::remembered;
 use crate::rights::restart::{self, Means};
 use crate::rights::{Confined, OwnPlaces, RightsArgs};
 
@@ -187,9 +187,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     }
     basis.settle();
     if let Some(directory) = basis.directory() {
-        let objects =
-            ObjectFile::open(directory, basis.is_named).map_err(|error| crate::generations::failure(&error))?;
-        settings.environment.objects = Arc::new(objects);
+        let remembered = remembered::remember(&mut settings.environment, &directory, basis.is_named);
+        remembered.map_err(|error| crate::generations::failure(&error))?;
     }
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;

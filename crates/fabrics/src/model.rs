@@ -61,6 +61,11 @@ pub struct Model {
 }
 
 impl Model {
+    /// Whether a host has a key, by which it can prove who it is.
+    pub(crate) fn can_prove(&self, host: &Nqn) -> bool {
+        self.secrets.contains_key(host) || self.tls_psks.contains_key(host)
+    }
+
     /// Whether a host may have a PSK from there.
     pub(crate) fn has_key(&self, host: &Nqn, source: PskSource) -> bool {
         match source {

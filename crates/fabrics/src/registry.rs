@@ -140,6 +140,20 @@ impl Registry {
         &self.objects
     }
 
+    /// Host identifiers belong to the hosts that have proven them to an earlier process, as far as
+    /// these still have a key here.
+    pub fn restore_host_ids(&mut self, proven: impl IntoIterator<Item = (HostId, Nqn)>) {
+        self.proven_host_ids = ProvenHostIds::restored(proven);
+        self.proven_host_ids.retain_hosts(|host| self.model.can_prove(host));
+    }
+
+    /// How often hosts have proven new host identifiers or lost them, and all that are proven;
+    /// `None` if that was `seen` times.
+    #[must_use]
+    pub fn host_ids_after(&self, seen: u64) -> Option<(u64, Vec<(HostId, Nqn)>)> {
+        self.proven_host_ids.after(seen)
+    }
+
     /// Decides a [`Task::Connect`](crate::Task::Connect); `data` is the host's Connect data. After
     /// a refusal another Connect may follow on the queue.
     pub fn connect(
@@ -225,9 +239,7 @@ impl Registry {
         let entry = self.controllers.entries.get_mut(&key)?;
         entry.is_open = true;
         let association = &entry.association;
-        if association.is_proven() && !association.discovery {
-            self.proven_host_ids.note(association.host_id(), &association.host);
-        }
+        self.proven_host_ids.note_open(association);
         let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
         let shown = subsystem.shown_to(&association.host, association.host_id());
         let holder = Holder::of(association);
@@ -277,8 +289,7 @@ impl Registry {
         let last = core::mem::replace(&mut self.model, model);
         self.keep_protection(&last);
         self.generated_psks.retain_hosts(|host| self.model.secrets.contains_key(host));
-        let Model { secrets, tls_psks, .. } = &*self.model;
-        self.proven_host_ids.retain_hosts(|host| secrets.contains_key(host) || tls_psks.contains_key(host));
+        self.proven_host_ids.retain_hosts(|host| self.model.can_prove(host));
         let subsystems = self.model.subsystems.iter();
         let next: BTreeMap<_, _> =
             subsystems.map(|subsystem| (subsystem.nqn.clone(), self.with_protection(subsystem))).collect();

@@ -1,4 +1,5 @@
-//! What a thin namespace costs: `cargo run --release -p ebof-medium --example thin_speed [DIRECTORY]`.
+//! What a thin namespace costs:
+//! `cargo run --release -p ebof-medium --example thin_speed [DIRECTORY]`.
 //!
 //! 4 KiB at random offsets, 32 in flight, on a file in `DIRECTORY` (default: the directory for
 //! temporary files) and on an allocated namespace of a drive in a file beside it, in turns,

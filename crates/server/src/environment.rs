@@ -16,7 +16,7 @@ use ebof_verbs::{LoadError, Network};
 
 use crate::environment::fence::{Fence, Fenced};
 use crate::environment::making::Making;
-use crate::environment::remembered::{Forgotten, ObjectStore};
+use crate::environment::remembered::{Forgotten, TextStore};
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
@@ -35,8 +35,12 @@ pub struct Environment {
     /// Which files are made that are missing when the target starts.
     pub making: Making,
     /// What is remembered of namespaces that were served, beyond the life of the process. The
-    /// default remembers nothing.
-    pub objects: Arc<dyn ObjectStore>,
+    /// default remembers nothing. While it cannot be stored, no change of the running target that
+    /// needs it is made; what is lost makes every NSID one that may have named another object.
+    pub objects: Arc<dyn TextStore>,
+    /// Where it is remembered which hosts have proven which host identifiers, beyond the life of
+    /// the process. It is stored within a second. The default remembers nothing.
+    pub host_ids: Option<Arc<dyn TextStore>>,
 }
 
 impl Environment {
@@ -121,6 +125,7 @@ impl Default for Environment {
             machine: machine_of_process(),
             making: Making::default(),
             objects: Arc::new(Forgotten),
+            host_ids: None,
         }
     }
 }

@@ -96,7 +96,7 @@ pub use drives::DriveOpenError;
 pub use enclosure::{Observer, RunningEnclosure};
 pub use environment::fence::Fence;
 pub use environment::making::{Making, backings};
-pub use environment::remembered::ObjectStore;
+pub use environment::remembered::TextStore;
 pub use environment::settings::Settings;
 pub use environment::{Environment, RdmaNetwork, Storage};
 pub use life::interrupted::settle;

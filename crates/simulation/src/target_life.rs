@@ -14,7 +14,7 @@ use ebof_loopback::HostEnd;
 use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Port, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_server::{Environment, ObjectStore, RdmaNetwork, Settings, SteppedTarget, Storage};
+use ebof_server::{Environment, RdmaNetwork, Settings, SteppedTarget, Storage, TextStore};
 
 use crate::disk::Disk;
 use crate::drive;
@@ -100,7 +100,7 @@ impl Storage for Shelf {
 /// What the target remembers beside that.
 struct Notes(Arc<Disk>);
 
-impl ObjectStore for Notes {
+impl TextStore for Notes {
     fn load(&self) -> Option<String> {
         self.0.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -148,6 +148,7 @@ impl Life {
             storage: Arc::new(Shelf(Arc::clone(disk))),
             rdma,
             objects: Arc::new(Notes(Arc::clone(disk))),
+            host_ids: None,
             ..Environment::default()
         };
         let settings =

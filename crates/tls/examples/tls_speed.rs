@@ -1,6 +1,7 @@
 //! What TLS costs: handshakes, and data through two sockets of this machine. Both ends are in one
 //! thread, whose processor time is measured, so that a figure is that of both, whatever else runs.
-//! `cargo run --release -p ebof-tls --example tls_speed`, and behind it `-- BYTES...` for other sends.
+//! `cargo run --release -p ebof-tls --example tls_speed`, and behind it `-- BYTES...` for other
+//! sends.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::io::{IoSlice, IoSliceMut};

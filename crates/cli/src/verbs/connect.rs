@@ -614,7 +614,7 @@ mod tests {
         let refers = DiscoveryEntry { subtype: SubsystemType::REFERRAL.0, ..with(SecType::TLS_1_3, 1) };
         let asked = |service: &FabricArgs| {
             let mut waiting = Vec::new();
-            Everything::default().follow_all(service, &[refers.clone()], &mut waiting);
+            Everything::default().follow_all(service, std::slice::from_ref(&refers), &mut waiting);
             waiting
         };
         assert!(asked(&service("-t tcp -a 127.0.0.1")).is_empty());

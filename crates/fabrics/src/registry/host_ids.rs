@@ -5,37 +5,66 @@ use alloc::vec::Vec;
 
 use ebof_nvme::{HostId, Nqn};
 
+use crate::association::Association;
+
 /// The most identifiers of a host that are kept: the latest.
 const IDS_MAX: usize = 8;
 
 /// Which host an identifier belongs to, by the order in which they were proven.
 #[derive(Debug, Default)]
-pub(super) struct ProvenHostIds(Vec<(HostId, Nqn)>);
+pub(super) struct ProvenHostIds {
+    known: Vec<(HostId, Nqn)>,
+    /// How often that has changed.
+    changes: u64,
+}
 
 impl ProvenHostIds {
+    /// What an earlier target knew.
+    pub(super) fn restored(known: impl IntoIterator<Item = (HostId, Nqn)>) -> Self {
+        let mut restored = Self::default();
+        known.into_iter().for_each(|(host_id, host)| restored.note(host_id, &host));
+        restored.changes = 0;
+        restored
+    }
+
+    /// How often they have changed, and what there is; `None` if that is `seen` changes.
+    pub(super) fn after(&self, seen: u64) -> Option<(u64, Vec<(HostId, Nqn)>)> {
+        (self.changes != seen).then(|| (self.changes, self.known.clone()))
+    }
+
     /// Whether another host has proven that it has this identifier. Zeros are none.
     pub(super) fn is_of_another(&self, host_id: HostId, host: &Nqn) -> bool {
-        self.0.iter().any(|(known, owner)| *known == host_id && owner != host)
+        self.known.iter().any(|(known, owner)| *known == host_id && owner != host)
+    }
+
+    /// A host is there from now on: what it has is its own, if it has proven who it is.
+    pub(super) fn note_open(&mut self, association: &Association) {
+        if association.is_proven() && !association.discovery {
+            self.note(association.host_id(), &association.host);
+        }
     }
 
     /// `host` has proven who it is, and has this identifier. Of two that come with the same one,
     /// the first has it.
-    pub(super) fn note(&mut self, host_id: HostId, host: &Nqn) {
-        if host_id == HostId::default() || self.0.iter().any(|(known, _)| *known == host_id) {
+    fn note(&mut self, host_id: HostId, host: &Nqn) {
+        if host_id == HostId::default() || self.known.iter().any(|(known, _)| *known == host_id) {
             return;
         }
         let is_of_host = |(_, owner): &(HostId, Nqn)| owner == host;
-        if self.0.iter().filter(|known| is_of_host(known)).count() >= IDS_MAX
-            && let Some(oldest) = self.0.iter().position(is_of_host)
+        if self.known.iter().filter(|known| is_of_host(known)).count() >= IDS_MAX
+            && let Some(oldest) = self.known.iter().position(is_of_host)
         {
-            self.0.remove(oldest);
+            self.known.remove(oldest);
         }
-        self.0.push((host_id, host.clone()));
+        self.known.push((host_id, host.clone()));
+        self.changes += 1;
     }
 
     /// Forgets those of hosts that cannot prove anything any more.
     pub(super) fn retain_hosts(&mut self, can_prove: impl Fn(&Nqn) -> bool) {
-        self.0.retain(|(_, owner)| can_prove(owner));
+        let before = self.known.len();
+        self.known.retain(|(_, owner)| can_prove(owner));
+        self.changes += u64::from(self.known.len() != before);
     }
 }
 
@@ -59,7 +88,19 @@ mod tests {
             ids.note(id(byte), &alice);
         }
         assert!(!ids.is_of_another(id(1), &bob) && ids.is_of_another(id(2), &bob));
-        ids.retain_hosts(|host| *host == bob);
-        assert!(!ids.is_of_another(id(9), &bob));
+        // What is stored is what there is, and only if there is something new.
+        let (changes, known) = ids.after(0).expect("it has changed");
+        assert!(ids.after(changes).is_none());
+        let mut later = ProvenHostIds::restored(known);
+        assert!(later.after(0).is_none() && later.is_of_another(id(2), &bob) && !later.is_of_another(id(2), &alice));
+        for ids in [&mut ids, &mut later] {
+            ids.retain_hosts(|host| *host == alice);
+        }
+        assert!(ids.after(changes).is_none() && later.after(0).is_none(), "nobody has gone");
+        for ids in [&mut ids, &mut later] {
+            ids.retain_hosts(|host| *host == bob);
+            assert!(!ids.is_of_another(id(9), &bob));
+        }
+        assert!(ids.after(changes).is_some() && later.after(0).is_some());
     }
 }

@@ -1,29 +1,28 @@
-//! Which objects NSIDs have named, as text that outlives the process: it is stored before hosts are
-//! shown another object.
+//! What outlives the process, as text: which objects NSIDs have named, stored before hosts are
+//! shown another object, and which hosts have proven which host identifiers.
 
 use std::fmt::Write as _;
 use std::io;
 
 use ebof_fabrics::{DataId, ObjectRecord, Objects};
-use ebof_nvme::{Nqn, Nsid, Uuid};
+use ebof_nvme::{HostId, Nqn, Nsid, Uuid};
 
-/// Stores which objects NSIDs have named. What is stored means something to a target only.
-pub trait ObjectStore: Send + Sync {
-    /// What was stored last; `None` for nothing. What is not understood is taken for lost, and
-    /// every NSID then for one that may have named another object.
+/// Stores a text, which means something to a target only.
+pub trait TextStore: Send + Sync {
+    /// What was stored last; `None` for nothing. What is not understood is taken for lost.
     fn load(&self) -> Option<String>;
 
     /// Replaces what is stored. When this returns, it survives a crash.
     ///
     /// # Errors
-    /// It cannot be stored. A change of a running target is refused then.
+    /// It cannot be stored.
     fn store(&self, text: &str) -> io::Result<()>;
 }
 
 /// Nothing outlives the process.
 pub(crate) struct Forgotten;
 
-impl ObjectStore for Forgotten {
+impl TextStore for Forgotten {
     fn load(&self) -> Option<String> {
         None
     }
@@ -40,7 +39,7 @@ const HEAD: &str = "ebof objects 1";
 const INCOMPLETE: &str = "incomplete";
 
 /// What a target that comes after another one knows of it.
-pub(crate) fn load(store: &dyn ObjectStore) -> Objects {
+pub(crate) fn load(store: &dyn TextStore) -> Objects {
     let Some(text) = store.load() else { return Objects::default() };
     decode(&text).unwrap_or_else(|| {
         tracing::warn!("which namespaces were served before is not known: hosts that return have to identify them all");
@@ -49,7 +48,7 @@ pub(crate) fn load(store: &dyn ObjectStore) -> Objects {
 }
 
 /// Stores what is known.
-pub(crate) fn store(store: &dyn ObjectStore, objects: &Objects) -> io::Result<()> {
+pub(crate) fn store(store: &dyn TextStore, objects: &Objects) -> io::Result<()> {
     store.store(&encode(objects))
 }
 
@@ -87,9 +86,60 @@ fn line(line: &str) -> Option<((Nqn, Nsid), ObjectRecord)> {
     words.next().is_none().then_some(((nqn, nsid), ObjectRecord { object, has_changed }))
 }
 
+/// The first line of the text with host identifiers.
+const HOST_IDS_HEAD: &str = "ebof host identifiers 1";
+
+/// The host identifiers that hosts have proven to an earlier target.
+pub(crate) fn load_host_ids(store: &dyn TextStore) -> Vec<(HostId, Nqn)> {
+    let Some(text) = store.load() else { return Vec::new() };
+    decode_host_ids(&text).unwrap_or_else(|| {
+        tracing::warn!(
+            "which hosts have proven their host identifiers before is not known: until its host returns, an \
+             identifier is whose who proves it first"
+        );
+        Vec::new()
+    })
+}
+
+/// Stores them.
+pub(crate) fn store_host_ids(store: &dyn TextStore, proven: &[(HostId, Nqn)]) -> io::Result<()> {
+    store.store(&encode_host_ids(proven))
+}
+
+fn encode_host_ids(proven: &[(HostId, Nqn)]) -> String {
+    let mut text = format!("{HOST_IDS_HEAD}\n");
+    for (host_id, host) in proven {
+        let _written = writeln!(text, "{} {host}", Uuid(host_id.0));
+    }
+    text
+}
+
+/// What [`encode_host_ids`] has written; `None` for anything else.
+fn decode_host_ids(text: &str) -> Option<Vec<(HostId, Nqn)>> {
+    let lines = text.strip_prefix(HOST_IDS_HEAD)?.strip_prefix('\n')?.lines();
+    let proven = lines.map(|line| {
+        let (host_id, host) = line.split_once(' ')?;
+        Some((HostId(Uuid::parse(host_id)?.0), Nqn::parse(host).ok()?))
+    });
+    proven.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_identifiers_that_are_stored_are_those_that_are_read() {
+        let proven = ["a", "b"].map(|name| {
+            (HostId([name.as_bytes()[0]; 16]), Nqn::parse(&format!("nqn.2014-08.org.example:{name}")).unwrap())
+        });
+        let text = encode_host_ids(&proven);
+        assert_eq!(decode_host_ids(&text).as_deref(), Some(&proven[..]));
+        assert_eq!(decode_host_ids(&encode_host_ids(&[])).as_deref(), Some(&[][..]));
+        for broken in [String::new(), text.replacen('1', "2", 1), text.replace(' ', "_"), format!("{text}x")] {
+            assert_eq!(decode_host_ids(&broken), None, "{broken}");
+        }
+    }
 
     fn objects(is_incomplete: bool) -> Objects {
         let object = DataId([0xa1; 16]);

@@ -26,6 +26,7 @@ use crate::environment::settings::Settings;
 use crate::life::contradictions;
 use crate::life::control::{Control, Listening, Order, Orders, Placement};
 use crate::life::functions;
+use crate::life::host_ids;
 use crate::life::in_force::InForce;
 use crate::life::liveness::{self, Silent};
 use crate::life::looking::{self, MissingElsewhere};
@@ -141,6 +142,10 @@ impl Target {
         target.threads.start_reactors(&target.shared, mailboxes, &processors, &table)?;
         let sampled = Arc::clone(&target.shared);
         target.threads.spawn("ebof-sampler".to_owned(), None, move || sampling::run(&sampled))?;
+        if let Some(store) = target.shared.settings.environment.host_ids.clone() {
+            let shared = Arc::clone(&target.shared);
+            target.threads.spawn("ebof-host-ids".to_owned(), None, move || host_ids::keep(&shared, &*store))?;
+        }
         let message = format!("ebof {} was started", env!("CARGO_PKG_VERSION"));
         target.shared.report(NewEvent::new(EventKind::TargetStarted, "", message));
         target.missing().iter().for_each(|missing| looking::report_missing(&target.shared, missing));
@@ -187,7 +192,9 @@ impl Target {
             // stored.
             tracing::error!("which namespaces are served cannot be stored: {error}");
         }
-        let registry = Registry::with_objects(limits(&settings), Arc::new(model), generation, objects);
+        let mut registry = Registry::with_objects(limits(&settings), Arc::new(model), generation, objects);
+        let host_ids = settings.environment.host_ids.as_deref();
+        registry.restore_host_ids(host_ids.map(remembered::load_host_ids).unwrap_or_default());
         let shared = Arc::new(Shared::new(settings, registry, drives, mailboxes.to_vec(), bell.clone()));
         audience::connect(&shared, &devices.actors());
         let (orders, receiver) = Orders::new(bell.clone());

@@ -2,9 +2,11 @@
 //! against the target over loopback, with keys in files.
 
 use std::fs::{self, Permissions};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebof_authentication::{Hash, KeyMaterial, Secret};
@@ -12,8 +14,8 @@ use ebof_initiator::{ConnectErrorKind, Controller, KeySource, Options};
 use ebof_manage::Config;
 use ebof_manage::api::{RefusalReason, Target as _};
 use ebof_manage::config::{Host, KeyPlace, Security};
-use ebof_nvme::{Nqn, Nsid};
-use ebof_server::{Settings, Target};
+use ebof_nvme::{HostId, Nqn, Nsid};
+use ebof_server::{Environment, Settings, Target, TextStore};
 use tempfile::TempDir;
 
 use crate::config::{NQN, one_subsystem};
@@ -58,7 +60,11 @@ impl Rig {
     }
 
     pub(crate) fn start(&self) -> (Target, SocketAddr) {
-        let settings = Settings { threads: Some(2), pin: false, ..Settings::default() };
+        self.start_with(Environment::default())
+    }
+
+    fn start_with(&self, environment: Environment) -> (Target, SocketAddr) {
+        let settings = Settings { threads: Some(2), pin: false, environment, ..Settings::default() };
         let target = Target::start(self.config.clone(), settings).unwrap();
         let address = target.addresses()[0].1;
         (target, address)
@@ -139,6 +145,55 @@ fn a_target_that_does_not_ask_is_none_for_a_host_that_wants_its_proof() {
     options.host_nqn = Nqn::parse("nqn.2014-08.org.example:other").unwrap();
     options.dhchap_ctrl_key = Some(KeySource::Secret(secret(100)));
     assert_eq!(*Controller::connect(&options).unwrap_err().kind(), ConnectErrorKind::NotProven);
+}
+
+/// What a target remembers, for the next one.
+#[derive(Default)]
+struct Remembered(Mutex<Option<String>>);
+
+impl TextStore for Remembered {
+    fn load(&self) -> Option<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn store(&self, text: &str) -> io::Result<()> {
+        *self.0.lock().unwrap() = Some(text.to_owned());
+        Ok(())
+    }
+}
+
+// @test wire.unproven-hosts
+#[test]
+fn a_host_identifier_stays_its_owners_when_the_target_is_started_again() {
+    let mut rig = Rig::new();
+    let bob = Host { nqn: Nqn::parse("nqn.2014-08.org.example:bob").unwrap(), ..rig.config.hosts[0].clone() };
+    rig.config.hosts.push(bob.clone());
+    let remembered = Arc::new(Remembered::default());
+    let start =
+        |rig: &Rig| rig.start_with(Environment { host_ids: Some(remembered.clone()), ..Environment::default() });
+    let by = |host: &Nqn, address| {
+        let mut options = with_key(address, secret(1));
+        (options.host_nqn, options.host_id) = (host.clone(), HostId([7; 16]));
+        options
+    };
+    let (alice, bob) = (rig.config.hosts[0].nqn.clone(), bob.nqn);
+    let (target, address) = start(&rig);
+    works(&Controller::connect(&by(&alice, address)).unwrap());
+    target.stop(Duration::from_secs(5));
+    // Others cannot be faster than the owner, whether they prove their own name or none.
+    let (target, address) = start(&rig);
+    let mut nobody = by(&Nqn::parse("nqn.2014-08.org.example:carol").unwrap(), address);
+    nobody.dhchap_key = None;
+    for others in [&by(&bob, address), &nobody] {
+        Controller::connect(others).unwrap_err();
+        assert_eq!(target.refused().last().unwrap().reason, RefusalReason::HostIdConflict);
+    }
+    works(&Controller::connect(&by(&alice, address)).unwrap());
+    target.stop(Duration::from_secs(5));
+    // Without a key it can prove nothing any more, and its identifier is nobody's.
+    rig.config.hosts.remove(0);
+    let (_target, address) = start(&rig);
+    works(&Controller::connect(&by(&bob, address)).unwrap());
 }
 
 #[test]
