@@ -223,6 +223,10 @@ fn what_a_program_needs_goes_on(folder: &Path) {
     let local = std::os::unix::net::UnixListener::bind(folder.join("s")).unwrap();
     UnixStream::connect(folder.join("s")).unwrap();
     drop(local);
+    // How interrupts of virtual machines are signalled.
+    for call in [libc::SYS_io_setup, libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy] {
+        assert!(!refused(raw::call(call, [1, -1, -1])), "{call}");
+    }
     assert!(std::fs::read_to_string("/proc/self/status").unwrap().contains("Seccomp:\t2"));
     // By a panic, which a target ends with.
     assert!(std::thread::spawn(|| panic!("a test wants it")).join().is_err());
