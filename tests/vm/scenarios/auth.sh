@@ -22,7 +22,7 @@ machine() {
   check "keys are made" test -s "$work/keys/subsystem" || return
   cp "$work/keys"/* "$work/ctl/keys/"
   configuration >"$work/auth.toml"
-  start auth "$ebof" serve --config "$work/auth.toml"
+  start auth "$ebof" serve --confine all --config "$work/auth.toml"
   check "ebof serve listens" until_true 60 reachable "$port" || { note <"$work/auth.log"; return; }
   boot_guest -t 900 -f "$kernel_port:4420" -- "$port"
   check "SIGTERM ends the target with status 0" stop auth TERM 30

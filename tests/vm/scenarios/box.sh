@@ -122,7 +122,7 @@ on_target() {
     stop target KILL 30
     [[ $? == 137 ]]
   else
-    start target "$ebof" serve --config "$work/box.toml"
+    start target "$ebof" serve --confine all --config "$work/box.toml"
     until_true 60 target show || { cat "$work/target.log"; return 1; }
   fi
 }

@@ -19,7 +19,7 @@ machine() {
   cp "$work"/keys/* "$work/ctl/keys/"
   yes $mark | head -c 256K >"$work/ctl/marked"
   configuration >"$work/concat.toml"
-  start concat "$ebof" serve --config "$work/concat.toml"
+  start concat "$ebof" serve --confine all --config "$work/concat.toml"
   check "ebof serve listens" until_true 60 reachable "$port" || { note <"$work/concat.log"; return; }
   boot_guest -t 900 -f "$kernel_port:4420" -- "$port"
   check "SIGTERM ends the target with status 0" stop concat TERM 30

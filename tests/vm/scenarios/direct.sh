@@ -66,7 +66,7 @@ on_target() {
     stop target KILL 30
     [[ $? == 137 ]]
   else
-    start target "$ebof" serve --config "$work/direct.toml"
+    start target "$ebof" serve --confine all --config "$work/direct.toml"
     until_true 60 connectable || { cat "$work/target.log"; return 1; }
   fi
 }

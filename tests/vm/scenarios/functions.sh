@@ -34,7 +34,7 @@ machine() {
 }
 
 start_drive() {
-  start functions "$ebof" serve --listen "tcp://127.0.0.1:$functions_port" --nqn "$functions_nqn" --allow-any-host \
+  start functions "$ebof" serve --confine all --listen "tcp://127.0.0.1:$functions_port" --nqn "$functions_nqn" --allow-any-host \
     --drive "name=d0,backing=$work/disk.img,size=64Mi,functions=$functions"
   until_true 60 reachable "$functions_port" || { cat "$work/functions.log"; return 1; }
 }

@@ -23,7 +23,7 @@ machine() {
   truncate -s 32M "$other"
   configuration >"$work/nvmet.json"
   check "ebof serve disk.img mem:96Mi listens" on_target up || return
-  start closed "$ebof" serve --config "$work/nvmet.json"
+  start closed "$ebof" serve --confine all --config "$work/nvmet.json"
   check "ebof serve --config nvmet.json listens" until_true 60 reachable "$closed_port" || { note <"$work/closed.log"; return; }
   swapped_port=$(free_port)
   boot_guest -t 600 -- "$open_port" "$closed_port" "$swapped_port" "${EBOF_VM_SWAPS:-1}"
@@ -61,7 +61,7 @@ on_target() {
     stop open KILL 30
     [[ $? == 137 ]]
   else
-    start open "$ebof" serve --listen "tcp://127.0.0.1:$open_port" --nqn "$open" --allow-any-host "$image" mem:96Mi
+    start open "$ebof" serve --confine all --listen "tcp://127.0.0.1:$open_port" --nqn "$open" --allow-any-host "$image" mem:96Mi
     until_true 60 reachable "$open_port" || { cat "$work/open.log"; return 1; }
   fi
 }

@@ -17,7 +17,7 @@ machine() {
   head -c 32 /dev/urandom >"$work/drive.key"
   chmod 600 "$work/drive.key"
   step "an encrypted drive of 256 MiB with checksums on 127.0.0.1:$port"
-  start media "$ebof" serve --listen "tcp://127.0.0.1:$port" --nqn "$media_nqn" --allow-any-host \
+  start media "$ebof" serve --confine all --listen "tcp://127.0.0.1:$port" --nqn "$media_nqn" --allow-any-host \
     --drive "name=d0,backing=$work/media.img,size=256Mi,checksums,encryption,key-file=$work/drive.key,attach=everyone"
   check "ebof serve --drive listens" until_true 60 reachable "$port" || { note <"$work/media.log"; return 1; }
   boot_guest -t 900 -- "$port"

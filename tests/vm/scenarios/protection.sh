@@ -19,7 +19,7 @@ machine() {
 }
 
 on_target() {
-  start drive "$ebof" serve --listen "tcp://127.0.0.1:$drive_port" --nqn "$drive_nqn" --allow-any-host \
+  start drive "$ebof" serve --confine all --listen "tcp://127.0.0.1:$drive_port" --nqn "$drive_nqn" --allow-any-host \
     --drive "name=d0,backing=$work/disk.img,size=256Mi,attach=everyone"
   until_true 60 reachable "$drive_port" || { cat "$work/drive.log"; return 1; }
 }

@@ -91,7 +91,7 @@ step_kernel_target() {
 }
 
 target_up() {
-  start target "$ebof" serve --listen "rdma://$address:4420" --nqn "$own" --allow-any-host /root/disk.img mem:64Mi
+  start target "$ebof" serve --confine all --listen "rdma://$address:4420" --nqn "$own" --allow-any-host /root/disk.img mem:64Mi
   until_true 30 listens rdma 4420 || { cat "$work/target.log"; return 1; }
 }
 target_down() { stop target KILL 30; [[ $? == 137 ]]; }

@@ -32,7 +32,7 @@ nqn = "$open"
 allow_any_host = true
 namespaces = ["mem:32Mi", "mem:96Mi"]
 END
-  start target "$ebof" serve --config /root/ebof.toml
+  start target "$ebof" serve --confine all --config /root/ebof.toml
   until_true 30 listens rdma 4420 || { cat "$work/target.log"; return 1; }
 }
 

@@ -18,8 +18,8 @@ machine() {
 # With iWARP both transports have the port numbers of TCP.
 tcp_port=4420
 target_up() {
-  start target "$ebof" serve --listen "rdma://$address:4420" --listen "tcp://$address:$tcp_port" --nqn "$open" --allow-any-host \
-    /root/disk.img mem:96Mi
+  start target "$ebof" serve --confine all --listen "rdma://$address:4420" --listen "tcp://$address:$tcp_port" --nqn "$open" \
+    --allow-any-host /root/disk.img mem:96Mi
   until_true 30 listens rdma 4420 || { cat "$work/target.log"; return 1; }
 }
 target_down() {
@@ -37,6 +37,7 @@ guest() {
   step "ebof's target on an RDMA and a TCP port"
   truncate -s 128M /root/disk.img
   check "ebof serve listens" target_up || return
+  check_equal "it has given up system calls" 2 "$(awk '/^Seccomp:/ { print $2 }' "/proc/${process[target]}/status")"
   idle=$(held_objects)
   step_discover
   step_refusals

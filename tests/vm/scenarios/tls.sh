@@ -44,7 +44,7 @@ on_serve() {
   )
   cp "$work"/keys/*secret "$work/ctl/keys/"
   configuration >"$work/tls.toml"
-  start tls "$ebof" serve --config "$work/tls.toml"
+  start tls "$ebof" serve --confine all --config "$work/tls.toml"
   check "ebof serve listens" until_true 60 reachable "$plain" || { note <"$work/tls.log"; return 1; }
 }
 
