@@ -5,6 +5,7 @@ pub(crate) mod fence;
 pub(crate) mod making;
 pub(crate) mod remembered;
 pub(crate) mod settings;
+pub(crate) mod stored_keys;
 
 use std::fmt;
 use std::path::Path;
@@ -17,6 +18,7 @@ use ebof_verbs::{LoadError, Network};
 use crate::environment::fence::{Fence, Fenced};
 use crate::environment::making::Making;
 use crate::environment::remembered::{Forgotten, ObjectStore};
+use crate::environment::stored_keys::StoredKeys;
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
@@ -37,6 +39,9 @@ pub struct Environment {
     /// What is remembered of namespaces that were served, beyond the life of the process. The
     /// default remembers nothing.
     pub objects: Arc<dyn ObjectStore>,
+    /// The keys of hosts that the target was given beside those of its configuration. The default
+    /// keeps them as long as the process lives.
+    pub keys: Arc<StoredKeys>,
 }
 
 impl Environment {
@@ -121,6 +126,7 @@ impl Default for Environment {
             machine: machine_of_process(),
             making: Making::default(),
             objects: Arc::new(Forgotten),
+            keys: Arc::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
 
 use super::{Asker, Revision};
-use crate::enclosure::{DisturbedHost, Refused};
+use crate::enclosure::{DISTURBED_MAX, DisturbedHost, Refused};
 
 /// The version of the JSON shape of [`Keys`] and [`KeysChange`].
 pub const KEYS_SCHEMA: u32 = 1;
@@ -43,8 +43,11 @@ pub trait KeyKeeper: Send + Sync {
     /// of what [`KeyKeeper::plan_add`] tells.
     ///
     /// # Errors
-    /// What is wrong with the key, or why it cannot be stored: nothing is changed then, unless the
-    /// mistake is [`Unknown`](crate::enclosure::MistakeKind::Unknown).
+    /// What is wrong with the key, or why it cannot be stored ([`MistakeKind::NotStored`]): nothing
+    /// is changed then, unless it is [`MistakeKind::Unknown`].
+    ///
+    /// [`MistakeKind::NotStored`]: crate::enclosure::MistakeKind::NotStored
+    /// [`MistakeKind::Unknown`]: crate::enclosure::MistakeKind::Unknown
     fn add(&self, key: &AddKey, planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused>;
 
     /// What [`KeyKeeper::remove`] would do, and whom it would disturb.
@@ -57,8 +60,7 @@ pub trait KeyKeeper: Send + Sync {
     /// still is the revision of what [`KeyKeeper::plan_remove`] tells.
     ///
     /// # Errors
-    /// An id that there is not, or why the rest cannot be stored: nothing is changed then, unless
-    /// the mistake is [`Unknown`](crate::enclosure::MistakeKind::Unknown).
+    /// An id that there is not, or as with [`KeyKeeper::add`].
     fn remove(&self, ids: &[String], planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused>;
 }
 
@@ -96,9 +98,10 @@ pub struct KeyStatus {
     /// When a stored key was added, seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_s: Option<u64>,
-    /// Controllers of the host that are connected with a proof by a key of this kind; which of
-    /// several keys that was is not known.
-    pub connected: u32,
+    /// Controllers of the host that are connected with a proof of this kind; which of several keys
+    /// it was by is not known. Whether subsystems have proven themselves is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected: Option<u32>,
 }
 
 /// What a key is for.
@@ -144,8 +147,7 @@ pub struct AddKey {
 pub struct KeysChange {
     /// [`KEYS_SCHEMA`].
     pub schema: u32,
-    /// Another one as soon as anything else of this answer is another one, but for when the key was
-    /// added.
+    /// Names what is changed and who notices: another one as soon as that is something else.
     pub revision: Revision,
     /// Whether it is in force after the next start, too.
     pub durable: bool,
@@ -161,6 +163,27 @@ pub struct KeysChange {
     pub disturbed_left_out: usize,
     /// What is remarkable about it, for people: such as that no subsystem admits the host.
     pub notes: Vec<String>,
+}
+
+impl KeysChange {
+    /// What is changed, and who notices.
+    #[must_use]
+    pub fn new(
+        added: Option<KeyStatus>,
+        removed: Vec<KeyStatus>,
+        durable: bool,
+        mut disturbed: Vec<DisturbedHost>,
+        notes: Vec<String>,
+    ) -> Self {
+        // Not the number that the key would get, which others get meanwhile, nor who is connected.
+        let new = added.as_ref().map(|key| (&key.host, key.kind, &key.hash, key.bits));
+        let gone: Vec<_> = removed.iter().map(|key| &key.id).collect();
+        let answer = serde_json::json!([new, gone, durable, disturbed]);
+        let revision = Revision::named(crate::config::digest(&answer.to_string()).to_string());
+        let disturbed_left_out = disturbed.len().saturating_sub(DISTURBED_MAX);
+        disturbed.truncate(DISTURBED_MAX);
+        Self { schema: KEYS_SCHEMA, revision, durable, added, removed, disturbed, disturbed_left_out, notes }
+    }
 }
 
 impl KeyKind {
