@@ -83,7 +83,8 @@ fn shown(serving: &Serving) -> Vec<Value> {
 fn contents(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().path());
     entries
-        .filter(|path| path.is_file() && !path.ends_with(".lock"))
+        // What a process that was killed was about to replace is no file of the state.
+        .filter(|path| path.is_file() && !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')))
         // Each start has records of its own, and says what it finds of those before.
         .filter(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("audit-")))
         .map(|path| (path.clone(), std::fs::read(path).unwrap()))
