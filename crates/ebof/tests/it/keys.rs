@@ -112,6 +112,45 @@ fn without_a_state_directory_keys_end_with_the_target_and_that_is_said() {
     assert!(serving.told(&["target", "show", "keys"]).contains("in its memory only"));
 }
 
+// @test keys.stored
+#[test]
+fn a_key_that_was_answered_is_there_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut answered: Vec<String> = Vec::new();
+    for round in 0..6 {
+        let mut serving = serve(directory.path(), &["--state", "state"]);
+        let stored = ids(&serving);
+        assert!(answered.iter().all(|id| stored.contains(id)), "round {round}: {answered:?}, {stored:?}");
+        let numbers: std::collections::BTreeSet<&String> = stored.iter().collect();
+        assert_eq!(numbers.len(), stored.len(), "each has a number of its own: {stored:?}");
+        let host = format!("nqn.2014-08.org.example:r{round}");
+        let added = json(&serving, &["target", "add", "key", &host]);
+        answered.push(added["added"]["id"].as_str().unwrap().to_owned());
+        // Another one is under way when the target is killed.
+        let mut command = ebof(directory.path());
+        command.args(["target", "rotate", "key", &host, "-o", "json", "--control", "control.sock"]);
+        let mut rotating = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        if round % 2 == 0 {
+            // What it has to store begins with the file beside the other one.
+            while rotating.try_wait().unwrap().is_none() && !directory.path().join("state/.keys.json.new").exists() {}
+        }
+        serving.child.kill().unwrap();
+        let rotated = rotating.wait_with_output().unwrap();
+        if rotated.status.success() {
+            let rotated: Value = serde_json::from_slice(&rotated.stdout).unwrap();
+            answered.push(rotated["added"]["id"].as_str().unwrap().to_owned());
+        }
+    }
+    let serving = serve(directory.path(), &["--state", "state"]);
+    let stored = ids(&serving);
+    assert!(answered.iter().all(|id| stored.contains(id)), "{answered:?}, {stored:?}");
+}
+
+fn ids(serving: &Serving) -> Vec<String> {
+    let keys = json(serving, &["target", "show", "keys"])["keys"].clone();
+    keys.as_array().unwrap().iter().map(|key| key["id"].as_str().unwrap().to_owned()).collect()
+}
+
 /// All text that a target and its verbs leave anywhere but in the files that are for keys.
 fn everything(serving: &Serving, files: &[PathBuf]) -> String {
     let mut all = String::new();
