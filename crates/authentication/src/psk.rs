@@ -167,6 +167,12 @@ impl ConfiguredPsk {
         self.hash
     }
 
+    /// Its length in bytes.
+    #[must_use]
+    pub fn key_bytes(&self) -> usize {
+        self.key.bytes().len()
+    }
+
     /// The PSK of this host.
     #[must_use]
     pub fn retained(&self, host: &Nqn, derivation: Derivation) -> Psk {

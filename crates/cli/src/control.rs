@@ -2,6 +2,7 @@
 //! connection, over its control socket or over the network. What is sent and received is bounded,
 //! and a target that is silent is given up.
 
+mod keys;
 mod known;
 pub(crate) mod password;
 mod proven;

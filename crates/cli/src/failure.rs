@@ -65,6 +65,17 @@ impl Failure {
         self.advice.as_deref()
     }
 
+    /// Whether what was asked for may have been done: no answer came, or one that says so.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        matches!(self.kind, "io" | "malformed-answer" | "outcome-unknown")
+    }
+
+    /// With more to do.
+    pub(crate) fn with_more_advice(self, more: &str) -> Self {
+        let advice = self.advice.map_or_else(|| more.to_owned(), |advice| format!("{advice}; {more}"));
+        Self { advice: Some(advice), ..self }
+    }
+
     /// Whether something was planned from what is not there any more.
     pub(crate) fn is_outdated(&self) -> bool {
         self.kind == "outdated"

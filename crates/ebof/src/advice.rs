@@ -161,6 +161,7 @@ fn fill(words: &[String]) -> Vec<String> {
             match after {
                 "-a" | "--listen" => "127.0.0.1",
                 "-s" => "4420",
+                "--kind" => "tls",
                 "-n" | "-f" | "tasks" => "1",
                 "assign" | "move" | "--vf" | "d3/ns4" => "d3/vf2",
                 "map" | "unmap" | "set" | "attach" | "detach" => "d3/ns4",

@@ -11,6 +11,7 @@ mod by;
 mod certificate;
 pub(crate) mod configuration;
 mod drives;
+mod keys;
 mod listener;
 mod sight;
 mod socket;
@@ -146,6 +147,7 @@ pub(crate) fn routes(managed: Arc<Managed>) -> Router {
         .merge(certificate::routes())
         .merge(configuration::routes())
         .merge(drives::routes())
+        .merge(keys::routes())
         .merge(watch::routes())
         .fallback(async |uri: Uri| not_found(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(method_not_allowed)
@@ -183,6 +185,7 @@ async fn root() -> Response {
         "/v1/drives/NAME",
         "/v1/images",
         "/v1/accounts",
+        "/v1/keys",
         "/v1/audit",
         "/v1/certificate",
         "/v1/certificate/request",

@@ -24,6 +24,7 @@ use ebof_cli::{Failure, Global, OutputFormat};
 
 mod basis;
 mod configuration;
+mod host_keys;
 mod network;
 
 use network::{RemoteManagement, RemoteWanted, ServedNetwork};
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY=VALUE,...")]
     drive: Vec<String>,
     /// Everything from a file: TOML, or what `nvmetcli save` wrote
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "drive", "listen", "nqn", "allow_any_host", "host"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["drives", "drive", "listen", "nqn", "allow_any_host", "host", "authenticated"])]
     config: Option<PathBuf>,
     /// Begin with this file where the target goes by its state directory, as it does without drives
     /// and --config: it takes the place of the configuration that was in force
@@ -78,6 +79,9 @@ pub(crate) struct Args {
     /// Let this host connect; several times for several hosts
     #[arg(long, value_name = "NQN", visible_alias = "allow-host")]
     host: Vec<String>,
+    /// Hosts have to prove who they are by a key, which `ebof target add key HOST` gives them
+    #[arg(long)]
+    authenticated: bool,
     /// The subsystem's serial number, at most 20 characters
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
@@ -189,6 +193,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     if let Some(directory) = basis.directory() {
         let remembered = remembered::remember(&mut settings.environment, &directory, basis.is_named);
         remembered.map_err(|error| crate::generations::failure(&error))?;
+    }
+    if let Some(directory) = basis.directory() {
+        settings.environment.keys = Arc::new(host_keys::open(&directory, args.create)?);
     }
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;
@@ -490,6 +497,9 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
         lines.push(format!("subsystem {}", subsystem.nqn));
         if subsystem.allow_any_host && subsystem.security.is_anyone() {
             lines.push("  for anyone: any host, without a proof of who it is".to_owned());
+        }
+        if !subsystem.security.is_anyone() {
+            lines.push("  for hosts that prove who they are: `ebof target add key HOST` gives a host a key".to_owned());
         }
         if let Some(drive) = drive_of(&subsystem.nqn) {
             lines.push(format!("  {}", drive_line(drive)));

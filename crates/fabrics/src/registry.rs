@@ -11,6 +11,7 @@ mod generated;
 mod holders;
 mod host_ids;
 mod info;
+mod keys;
 mod objects;
 mod proof;
 mod replaced;

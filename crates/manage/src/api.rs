@@ -19,6 +19,7 @@ mod certificate;
 mod configuration;
 mod confinement;
 mod history;
+mod keys;
 mod peer;
 mod refusal;
 mod store;
@@ -34,6 +35,10 @@ pub use configuration::{
 pub use confinement::{Confinement, MeasureState, MeasureStatus, PathAccess, PathRight};
 pub use history::{
     Asker, Cause, GENERATIONS_BYTES_MAX, GENERATIONS_MAX, Generation, HISTORY_SCHEMA, History, LISTED_CHANGES_MAX,
+};
+pub use keys::{
+    AddKey, HOST_KEYS_MAX, KEYS_SCHEMA, KeyKeeper, KeyKind, KeyStatus, KeyText, Keys, KeysChange, NoSuchKeyKind,
+    STORED_KEYS_MAX,
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};

@@ -5,6 +5,7 @@ pub(crate) mod fence;
 pub(crate) mod making;
 pub(crate) mod remembered;
 pub(crate) mod settings;
+pub(crate) mod stored_keys;
 
 use std::fmt;
 use std::path::Path;
@@ -17,6 +18,7 @@ use ebof_verbs::{LoadError, Network};
 use crate::environment::fence::{Fence, Fenced};
 use crate::environment::making::Making;
 use crate::environment::remembered::{Forgotten, TextStore};
+use crate::environment::stored_keys::StoredKeys;
 
 /// What a target uses of the system, or of a simulation of it. The default is the system's.
 #[derive(Clone)]
@@ -41,6 +43,9 @@ pub struct Environment {
     /// Where it is remembered which hosts have proven which host identifiers, beyond the life of
     /// the process. It is stored within a second. The default remembers nothing.
     pub host_ids: Option<Arc<dyn TextStore>>,
+    /// The keys of hosts that the target was given beside those of its configuration. The default
+    /// keeps them as long as the process lives.
+    pub keys: Arc<StoredKeys>,
 }
 
 impl Environment {
@@ -126,6 +131,7 @@ impl Default for Environment {
             making: Making::default(),
             objects: Arc::new(Forgotten),
             host_ids: None,
+            keys: Arc::default(),
         }
     }
 }

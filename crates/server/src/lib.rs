@@ -98,6 +98,7 @@ pub use environment::fence::Fence;
 pub use environment::making::{Making, backings};
 pub use environment::remembered::TextStore;
 pub use environment::settings::Settings;
+pub use environment::stored_keys::{DamagedKeys, KeyStore, StoredKeys};
 pub use environment::{Environment, RdmaNetwork, Storage};
 pub use life::interrupted::settle;
 pub use life::liveness::Silent;

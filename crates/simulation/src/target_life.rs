@@ -148,7 +148,6 @@ impl Life {
             storage: Arc::new(Shelf(Arc::clone(disk))),
             rdma,
             objects: Arc::new(Notes(Arc::clone(disk))),
-            host_ids: None,
             ..Environment::default()
         };
         let settings =

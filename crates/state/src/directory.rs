@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use zeroize::Zeroizing;
 
 use crate::calls::{Calls, SystemCalls};
 use crate::files::{Before, Existing, FileMode, Files};
@@ -104,7 +105,8 @@ impl StateDirectory {
         }
         let (file, stat) = regular_file(&path, opened)?;
         check_owner(&path, &stat)?;
-        let bytes = read_at_most(&path, file, STORED_BYTES_MAX)?;
+        // Some files have keys in them.
+        let bytes = Zeroizing::new(read_at_most(&path, file, STORED_BYTES_MAX)?);
         match frame::decode(&bytes) {
             Ok(content) => Ok(Some(content.to_vec())),
             Err(damage) => Err(StateError::Damaged { path, damage }),
@@ -127,7 +129,7 @@ impl StateDirectory {
         let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.settle(&mut unsettled)?;
         let before = self.files.before(name.as_ref());
-        let bytes = frame::encode(content);
+        let bytes = Zeroizing::new(frame::encode(content));
         match self.files.replace(name.as_ref(), MODE, Existing::Replaced, &bytes) {
             Ok(()) => Ok(()),
             Err(WriteError::NotStored(error)) => {

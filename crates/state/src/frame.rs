@@ -13,7 +13,10 @@ pub(crate) const HEADER_BYTES_MAX: usize = 64;
 
 /// The bytes of a file with that content.
 pub(crate) fn encode(content: &[u8]) -> Vec<u8> {
-    let mut file = format!("{MAGIC}{} {:08x}\n", content.len(), checksum(content)).into_bytes();
+    let header = format!("{MAGIC}{} {:08x}\n", content.len(), checksum(content));
+    // It does not grow: no copy of a secret is left behind.
+    let mut file = Vec::with_capacity(header.len() + content.len());
+    file.extend_from_slice(header.as_bytes());
     file.extend_from_slice(content);
     file
 }

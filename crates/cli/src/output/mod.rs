@@ -21,6 +21,7 @@ pub(crate) mod features;
 pub(crate) mod functions;
 pub(crate) mod health;
 pub(crate) mod history;
+pub(crate) mod host_keys;
 pub(crate) mod identify_more;
 pub mod json;
 pub(crate) mod lba_status;

@@ -11,6 +11,7 @@ use ebof_manage::enclosure::{Change, NamespaceName};
 
 use super::edit::{self, MoreKeys, NamespaceArgument};
 use super::target_drives::{self, Blocks, DataLoss};
+use super::target_keys::KeyAction;
 use crate::failure::Failure;
 
 /// What words mean.
@@ -19,6 +20,8 @@ pub(super) enum Meaning {
     Edit(Edit),
     /// A change of a drive, with the confirmation that it may need.
     Change(Change, Option<DataLoss>),
+    /// Something with keys of hosts.
+    Keys(KeyAction),
 }
 
 /// A namespace to be added.

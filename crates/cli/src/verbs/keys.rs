@@ -252,7 +252,7 @@ fn parse_digits(text: &str) -> anyhow::Result<Vec<u8>> {
     Ok(digits.ok_or_else(usage)?.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-fn random(length: usize) -> anyhow::Result<Vec<u8>> {
+pub(super) fn random(length: usize) -> anyhow::Result<Vec<u8>> {
     // Longer ones are refused with the lengths that are possible.
     let mut bytes = vec![0; length.min(Hash::BYTES_MAX + 1)];
     Clock::system().fill(&mut bytes)?;

@@ -57,6 +57,7 @@ mod services;
 mod tags;
 pub(crate) mod target;
 mod target_drives;
+mod target_keys;
 pub(crate) mod top;
 pub(crate) mod tune;
 mod watch;

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::any_namespace::{AddNamespace, Meaning, RemoveNamespace, Set};
 use super::remote::{AccountAction, CertificateAction};
 use super::target_drives::{DriveAction, Means};
+use super::target_keys::{KeyAction, NewKey, RemoveKeys, Rotated};
 use super::{Outcome, edit, question, watch};
 use crate::control::{ControlClient, Reach};
 use crate::failure::Failure;
@@ -55,7 +56,7 @@ enum Action {
     /// Show drives, functions, namespaces, ports and hosts: who has what
     Show {
         /// Show only this drive, with its firmware, formats, health, logs and controllers; `hosts`:
-        /// the connected hosts, and how each has proven who it is
+        /// the connected hosts, and how each has proven who it is; `keys`: which keys hosts have
         drive: Option<String>,
     },
     /// Show ports, subsystems, controllers and what was transferred
@@ -154,6 +155,9 @@ enum Action {
     /// Add something while the target runs
     #[command(subcommand)]
     Add(Added),
+    /// Replace something without an interruption
+    #[command(subcommand)]
+    Rotate(Rotated),
     /// Remove something while the target runs
     #[command(subcommand)]
     Remove(Removed),
@@ -201,6 +205,8 @@ enum Added {
     Host(edit::AddHost),
     /// A port
     Port(edit::AddPort),
+    /// A key of a host, by which it proves who it is
+    Key(NewKey),
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -230,6 +236,8 @@ enum Removed {
         /// Its name
         name: String,
     },
+    /// Keys of a host
+    Key(RemoveKeys),
 }
 
 impl TargetVerb {
@@ -244,6 +252,7 @@ impl TargetVerb {
         let control = ControlClient::new(self.reach)?;
         let action = match self.action.meaning()? {
             Ok(Meaning::Edit(edit)) => return edit::carry_out(&control, edit, self.yes, global),
+            Ok(Meaning::Keys(keys)) => return keys.run(&control, self.yes, global),
             Ok(Meaning::Change(change, loss)) => {
                 let drain_ms = self.drain.map(milliseconds);
                 let (no_wait, yes) = (self.no_wait, self.yes);
@@ -312,14 +321,18 @@ impl TargetVerb {
 }
 
 impl Action {
-    /// The edit of the configuration that it means, or the change of a drive that its words may
-    /// mean as well; otherwise itself.
+    /// The edit of the configuration that it means, the change of a drive that its words may mean
+    /// as well, or what it does with keys; otherwise itself.
     fn meaning(self) -> Result<Result<Meaning, Self>, Failure> {
         let removed = |object| Edit::Remove { object };
         let edit = match self {
             Self::Add(Added::Namespace(add)) => return Ok(Ok(add.meaning()?)),
             Self::Remove(Removed::Namespace(removed)) => return Ok(Ok(removed.meaning())),
             Self::Set(set) => return Ok(Ok(set.meaning()?)),
+            Self::Show { drive: Some(what) } if what == "keys" => return Ok(Ok(Meaning::Keys(KeyAction::Show))),
+            Self::Add(Added::Key(new)) => return Ok(Ok(Meaning::Keys(KeyAction::Add(new)))),
+            Self::Rotate(Rotated::Key(new)) => return Ok(Ok(Meaning::Keys(KeyAction::Rotate(new)))),
+            Self::Remove(Removed::Key(keys)) => return Ok(Ok(Meaning::Keys(KeyAction::Remove(keys)))),
             Self::Add(Added::Subsystem(add)) => add.edit()?,
             Self::Add(Added::Host(add)) => add.edit()?,
             Self::Add(Added::Port(add)) => add.edit()?,
@@ -493,6 +506,7 @@ mod tests {
         match line.target.action.meaning().map_err(text)? {
             Ok(Meaning::Change(change, _)) => Ok(change),
             Ok(Meaning::Edit(edit)) => Err(format!("an edit: {edit:?}")),
+            Ok(Meaning::Keys(_)) => Err("keys".to_owned()),
             Err(action) => action.change().map_err(|error| error.to_string()),
         }
     }

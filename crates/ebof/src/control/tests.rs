@@ -17,6 +17,7 @@ use crate::rights::Confined;
 
 mod configuration;
 mod hostile;
+mod keys;
 mod watching;
 
 const BOX: &str = "[[ports]]\nname = \"fabric0\"\nlisten = \"tcp://127.0.0.1:0\"\n\

@@ -68,6 +68,8 @@ fn allowed(method: &Method, path: &str, body: &[u8], user: &User) -> Result<(), 
         (&Method::GET | &Method::HEAD, _) if path.starts_with("/v1/accounts") => Privilege::ConfigureUsers,
         // It names everybody.
         (&Method::GET | &Method::HEAD, "/v1/audit") => Privilege::ConfigureUsers,
+        // They tell who could be somebody else.
+        (&Method::GET | &Method::HEAD, path) if path.starts_with("/v1/keys") => Privilege::ConfigureManager,
         (&Method::GET | &Method::HEAD, _) => Privilege::Login,
         (&Method::POST, "/v1/changes") if !chooses_files(body) => Privilege::ConfigureComponents,
         // A firmware image.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use ebof_manage::config::{BlockSize, Host, ManagedDrive, Namespace, Port, Subsystem};
+use ebof_manage::config::{BlockSize, Host, ManagedDrive, Namespace, Port, Security, Subsystem};
 use ebof_manage::listen::Transport;
 use ebof_manage::{Config, Drive, Listen, Loaded};
 use ebof_nvme::{Nqn, Uuid};
@@ -33,6 +33,9 @@ pub(super) fn from_arguments(args: &Args) -> anyhow::Result<Config> {
         subsystem.allow_any_host = args.allow_any_host || hosts.is_empty();
         subsystem.allowed_hosts.clone_from(&hosts);
         subsystem.ports = ports.iter().map(|port| port.name.clone()).collect();
+        if args.authenticated {
+            subsystem.security = Security::Authenticated;
+        }
         args.serial.iter().for_each(|serial| subsystem.serial.clone_from(serial));
         args.model.iter().for_each(|model| subsystem.model.clone_from(model));
     }
@@ -54,6 +57,7 @@ pub(super) fn without_drives(args: &Args) -> Result<(), Failure> {
         ("--nqn", args.nqn.is_some()),
         ("--allow-any-host", args.allow_any_host),
         ("--host", !args.host.is_empty()),
+        ("--authenticated", args.authenticated),
         ("--serial", args.serial.is_some()),
         ("--model", args.model.is_some()),
         ("--block-size", args.block_size.is_some()),

@@ -61,6 +61,7 @@ fn filled(directory: &Path) -> Serving {
     let (status, body) = ask(&serving, "POST", "/redfish/v1/EventService/Subscriptions", subscription);
     assert_eq!(status, 201, "{body}");
     serving.told(&["target", "certificate", "request", "box.example"]);
+    serving.told(&["target", "add", "key", "nqn.2014-08.org.example:blade1", "--output-file", "blade1.key"]);
     serving
 }
 
@@ -75,16 +76,17 @@ fn shown(serving: &Serving) -> Vec<Value> {
     let exported = json(&["config", "export", "-o", "json"])["configuration"].clone();
     let accounts = json(&["target", "account", "list", "-o", "json"]);
     let context = subscription.1["Context"].clone();
-    vec![exported, accounts, context, serving.started["fingerprint"].clone()]
+    let keys = json(&["target", "show", "keys", "-o", "json"]);
+    vec![exported, accounts, keys, context, serving.started["fingerprint"].clone()]
 }
 
 fn contents(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().path());
     entries
-        .filter(|path| path.is_file() && !path.ends_with(".lock"))
-        // Each start has records of its own, and says what it finds of those before. One that is
-        // killed may be storing where they end.
-        .filter(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().contains("audit-")))
+        // What a process that was killed was about to replace is no file of the state.
+        .filter(|path| path.is_file() && !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')))
+        // Each start has records of its own, and says what it finds of those before.
+        .filter(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("audit-")))
         .map(|path| (path.clone(), std::fs::read(path).unwrap()))
         .collect()
 }
@@ -141,9 +143,15 @@ fn each_file_that_is_damaged_is_named_and_left_as_it_is() {
     drop(serving);
     let files = contents(&state);
     let names: Vec<&str> = files.keys().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-    for expected in
-        ["accounts.json", "initial-password", "objects", "subscriptions.json", "tls.pem", "tls-requested.pem"]
-    {
+    for expected in [
+        "accounts.json",
+        "initial-password",
+        "keys.json",
+        "objects",
+        "subscriptions.json",
+        "tls.pem",
+        "tls-requested.pem",
+    ] {
         assert!(names.contains(&expected), "{names:?}");
     }
     assert!(names.iter().filter(|name| name.starts_with("configuration-")).count() == 2, "{names:?}");
@@ -221,6 +229,7 @@ fn in_a_full_directory_nothing_changes_and_the_target_goes_on() {
         ("POST", format!("{service}/Subscriptions/1/Actions/EventDestination.SuspendSubscription"), "{}"),
         ("POST", "/ebof/v1/accounts".to_owned(), r#"{"name": "jo", "password": "a new password", "role": "Operator"}"#),
         ("DELETE", "/ebof/v1/accounts/admin".to_owned(), ""),
+        ("DELETE", "/ebof/v1/keys/k1".to_owned(), ""),
     ] {
         let (status, answer) = ask(&serving, method, &path, body);
         assert_eq!(status, 500, "{method} {path}: {answer}");

@@ -24,6 +24,7 @@ mod examples;
 mod host;
 mod https;
 mod idle;
+mod keys;
 mod missing;
 mod monitoring;
 mod picture;

@@ -19,7 +19,16 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(mut command: Command, directory: &Path) -> Self {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::start_with(command.stderr(Stdio::null()), directory)
+    }
+
+    /// The same with its log in a file.
+    pub(crate) fn start_with_log(mut command: Command, directory: &Path, log: std::fs::File) -> Self {
+        Self::start_with(command.stderr(log), directory)
+    }
+
+    fn start_with(command: &mut Command, directory: &Path) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut serving = Self { child, directory: directory.to_owned(), started: Value::Null };
         let mut line = String::new();
         BufReader::new(serving.child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -137,9 +137,12 @@ impl RefusalReason {
             Self::SubsystemNotOnPort => "add the port to the subsystem's ports, or connect through one that has it",
             Self::DiscoveryPort => "this port answers discovery only: connect to an address that `ebof discover` lists",
             Self::HostNotAllowed => "add the host NQN to the subsystem's allowed_hosts, or set allow_any_host = true",
-            Self::NoSecret => "give the host a dhchap_key, or set the subsystem's security to \"anyone\"",
+            Self::NoSecret => {
+                "give the host a key (`ebof target add key HOST`), or set the subsystem's security to \"anyone\""
+            }
             Self::NotAuthenticated => {
-                "compare the host's secret with its dhchap_key here; if the host wants a proof, it needs a dhchap_ctrl_key"
+                "compare the host's secret with its dhchap_key here, or give it another key (`ebof target rotate key \
+                 HOST`); if the host wants a proof, it needs a dhchap-ctrl key"
             }
             Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",
             Self::HostShare => {

@@ -231,9 +231,10 @@ impl Subsystem {
                 set: |subsystem, name| subsystem.security = Security::named(name),
             },
             default: Words("`\"anyone\"`"),
-            text: "what it demands of hosts: `\"authenticated\"`, that they have a `dhchap_key` and prove it; \
-                   `\"tls\"`, that they have a `tls_psk` and connect with it; `\"authenticated+tls\"`, both. With \
-                   `\"anyone\"` only those that have a `dhchap_key` must prove it",
+            text: "what it demands of hosts, by their keys (of `[[hosts]]`, or given to the running target): \
+                   `\"authenticated\"`, that they prove a `dhchap_key`; `\"tls\"`, that they connect with a \
+                   `tls_psk`; `\"authenticated+tls\"`, both. With `\"anyone\"` only those that have a `dhchap_key` \
+                   must prove it",
         },
         Key {
             name: "ports",

@@ -43,6 +43,8 @@ pub enum MistakeKind {
     Outdated,
     /// It is not known whether it is stored: it is not in force, and may be after a restart.
     Unknown,
+    /// It cannot be stored, and nothing was changed.
+    NotStored,
     /// Whoever asks may not have it done.
     NotAllowed,
 }
@@ -65,7 +67,8 @@ impl Refused {
 impl Mistake {
     /// Of no change. The object and the message may repeat what somebody has sent: of that, control
     /// characters and what is beyond 4096 bytes are left out.
-    pub(crate) fn new(
+    #[must_use]
+    pub fn new(
         kind: MistakeKind,
         object: &(impl fmt::Display + ?Sized),
         message: impl Into<String>,

@@ -149,6 +149,10 @@ kinds! {
     SessionEnded = "session-ended", Ok, true;
     /// A login was refused.
     SessionRefused = "session-refused", Warning, true;
+    /// A host was given a key.
+    KeyAdded = "key-added", Ok, false;
+    /// Keys of a host were removed.
+    KeyRemoved = "key-removed", Ok, false;
     /// A certificate was replaced.
     CertificateChanged = "certificate-changed", Ok, false;
     /// A certificate expires soon, or has expired.
@@ -178,6 +182,8 @@ impl EventKind {
                 | Self::SessionBegan
                 | Self::SessionEnded
                 | Self::SessionRefused
+                | Self::KeyAdded
+                | Self::KeyRemoved
                 | Self::CertificateChanged
                 | Self::LogCleared
         )

@@ -59,8 +59,12 @@ fn remark_on_tls(config: &Config, out: &mut Collector<'_>) {
     let has_secret = config.hosts.iter().any(|host| host.dhchap_key.is_some());
     let is_unused = |port: &&Port| has_tls(port) && !has_psk && !(has_secret && port.tls == PortTls::Allowed);
     if let Some(port) = config.ports.iter().find(is_unused) {
-        let message = format!("port {} has TLS, and no host has a key for it", port.name);
-        out.warning(0..0, message, "set `tls_psk` of hosts: `ebof gen-tls-key` makes one");
+        let message = format!("port {} has TLS, and no host has a key for it here", port.name);
+        out.warning(
+            0..0,
+            message,
+            "`ebof target add key HOST --kind tls` gives one to a running target; or set `tls_psk` of hosts",
+        );
     }
     if has_psk && !config.ports.iter().any(|port| has_tls(&port)) {
         let message = "hosts have keys for TLS, and no port has it: they connect without";

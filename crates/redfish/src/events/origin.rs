@@ -15,6 +15,7 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
         Of::ConfigurationChanged | Of::ConfigurationRefused => ManagerPlace::Configuration.into(),
         Of::TaskBegan | Of::TaskProgress | Of::TaskEnded | Of::TaskFailed => task(object),
         Of::AccountAdded | Of::AccountChanged | Of::AccountLocked | Of::AccountRemoved => AccountPlace::Accounts.into(),
+        Of::KeyAdded | Of::KeyRemoved => ManagerPlace::Configuration.into(),
         Of::SessionBegan | Of::SessionEnded | Of::SessionRefused => SessionPlace::Sessions.into(),
         Of::CertificateChanged | Of::CertificateExpiring => CertificatePlace::HttpsCertificate.into(),
         Of::TransportTrouble => endpoint(event.who.as_deref(), view),

@@ -1,4 +1,10 @@
-//! The keys of hosts, from where the configuration says that they are.
+//! The keys of hosts: from where the configuration says that they are, and those that are stored.
+//!
+//! Owns how both become those that are in force. How the latter are added and removed is in
+//! `server/life/keys/keeper.rs`.
+
+mod keeper;
+mod told;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +14,7 @@ use ebof_authentication::psk::KeyOrigin;
 use ebof_authentication::secret::TextError;
 use ebof_authentication::{ConfiguredPsk, HostPsk, Identity, KeyMaterial, Secret};
 use ebof_fabrics::HostSecrets;
+use ebof_manage::api::{HOST_KEYS_MAX, KeyKind};
 use ebof_manage::config::{Config, Host, KeyPlace};
 use ebof_nvme::Nqn;
 use ebof_state::{
@@ -16,10 +23,9 @@ use ebof_state::{
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use crate::environment::stored_keys::{HostKey, KeyList};
 use crate::life::startup::StartError;
 
-/// The most keys of one kind of one host that are good at a time.
-const KEYS_MAX: usize = 8;
 /// The longest file with keys.
 const FILE_BYTES_MAX: usize = 4096;
 /// Where systemd has the credentials of a service.
@@ -84,7 +90,7 @@ impl HostKeys {
         let mut keys = Self::default();
         for host in &config.hosts {
             if let Some(place) = &host.dhchap_key {
-                let secrets = read(host, "dhchap_key", place, KEYS_MAX, Secret::parse)?;
+                let secrets = read(host, "dhchap_key", place, HOST_KEYS_MAX, Secret::parse)?;
                 let place = host.dhchap_ctrl_key.as_ref();
                 let controller =
                     place.map(|place| read(host, "dhchap_ctrl_key", place, 1, Secret::parse)).transpose()?;
@@ -97,7 +103,7 @@ impl HostKeys {
                         read_keyring(host, keyring).map_err(|error| host_key(host, "tls_psk", place, error))?
                     }
                     _ => {
-                        let psks = read(host, "tls_psk", place, KEYS_MAX, ConfiguredPsk::parse)?;
+                        let psks = read(host, "tls_psk", place, HOST_KEYS_MAX, ConfiguredPsk::parse)?;
                         psks.into_iter().map(HostPsk::Configured).collect()
                     }
                 };
@@ -105,6 +111,60 @@ impl HostKeys {
             }
         }
         Ok(keys)
+    }
+
+    /// These and those that are stored. Of the keys by which subsystems prove themselves there is
+    /// one for each host, and one of the configuration comes first.
+    pub(crate) fn with(&self, stored: &KeyList) -> Self {
+        let mut all = self.clone();
+        let none = || Arc::new(HostSecrets { host: Vec::new(), controller: None });
+        for stored in &stored.keys {
+            let host = || stored.host.clone();
+            match &stored.key {
+                HostKey::Dhchap(secret) => {
+                    let secrets = all.secrets.entry(host()).or_insert_with(none);
+                    Arc::make_mut(secrets).host.push(secret.clone());
+                }
+                HostKey::DhchapCtrl(_) => {}
+                HostKey::Tls(psk) => {
+                    let psks = all.tls_psks.entry(host()).or_default();
+                    Arc::make_mut(psks).push(HostPsk::Configured(psk.clone()));
+                }
+            }
+        }
+        for stored in &stored.keys {
+            // Of no use to a host that does not prove itself.
+            if let HostKey::DhchapCtrl(secret) = &stored.key
+                && let Some(secrets) = all.secrets.get_mut(&stored.host)
+                && secrets.controller.is_none()
+            {
+                Arc::make_mut(secrets).controller = Some(secret.clone());
+            }
+        }
+        all
+    }
+
+    /// How many keys of a kind a host has.
+    fn count(&self, host: &Nqn, kind: KeyKind) -> usize {
+        let secrets = self.secrets.get(host);
+        match kind {
+            KeyKind::Dhchap => secrets.map_or(0, |secrets| secrets.host.len()),
+            KeyKind::DhchapCtrl => secrets.map_or(0, |secrets| secrets.controller.iter().len()),
+            KeyKind::Tls => self.tls_psks.get(host).map_or(0, |psks| psks.len()),
+        }
+    }
+
+    /// Whether a host has this key.
+    fn has(&self, host: &Nqn, key: &HostKey) -> bool {
+        let secrets = self.secrets.get(host);
+        match key {
+            HostKey::Dhchap(secret) => secrets.is_some_and(|secrets| secrets.host.contains(secret)),
+            HostKey::DhchapCtrl(secret) => secrets.is_some_and(|secrets| secrets.controller.as_ref() == Some(secret)),
+            HostKey::Tls(psk) => {
+                let is_it = |it: &HostPsk| matches!(it, HostPsk::Configured(it) if it == psk);
+                self.tls_psks.get(host).is_some_and(|psks| psks.iter().any(is_it))
+            }
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Devices {
     pub(crate) ids: DeviceIds,
     /// The paths of files that were made at the start, and of what drives were made on.
     pub(crate) made: Vec<String>,
-    /// The keys of hosts.
+    /// The keys of hosts that the configuration names.
     pub(crate) keys: HostKeys,
     environment: Environment,
 }
@@ -287,8 +287,9 @@ impl Devices {
         };
         let mut model = Model::new(discovery);
         model.generation = generation;
-        model.secrets = self.keys.secrets.clone();
-        model.tls_psks = self.keys.tls_psks.clone();
+        let HostKeys { secrets, tls_psks } = self.keys.with(&self.environment.keys.list());
+        model.secrets = secrets;
+        model.tls_psks = tls_psks;
         model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
         model.disabled =
             config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();

@@ -58,6 +58,7 @@ mod serve;
 mod shares;
 mod slow;
 mod stepped;
+mod stored_keys;
 mod storing;
 mod tls;
 mod together;

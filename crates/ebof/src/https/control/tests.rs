@@ -43,6 +43,10 @@ fn roles_may_what_their_privileges_say() {
         (Method::PATCH, "/v1/accounts/7", "", 0),
         (Method::PUT, "/v1/certificate", "", 2),
         (Method::POST, "/v1/certificate/request", "", 2),
+        (Method::GET, "/v1/keys", "", 2),
+        (Method::HEAD, "/v1/keys", "", 2),
+        (Method::POST, "/v1/keys", "", 2),
+        (Method::DELETE, "/v1/keys/k1", "", 2),
         (Method::POST, "/v1/what/is/added/later", "", 2),
     ] {
         for (at, role) in all.into_iter().enumerate() {
@@ -58,6 +62,15 @@ fn files_are_chosen_by_administrators() {
     assert!(matches!(transaction.changes[..], [Change::AddDrive(_)]));
     let add = |role| allowed(&Method::POST, "/v1/changes", ADD.as_bytes(), &user(role, false)).is_ok();
     assert!(!add(Role::Operator) && add(Role::Administrator));
+}
+
+#[test]
+fn who_sees_a_part_learns_nothing_of_keys() {
+    let part =
+        User { reach: ebof_access::AccountReach::only(["d0".to_owned()], []), ..user(Role::Administrator, false) };
+    for (method, path) in [(Method::GET, "/v1/keys"), (Method::POST, "/v1/keys"), (Method::DELETE, "/v1/keys/k1")] {
+        assert!(allowed(&method, path, b"", &part).is_err(), "{method} {path}");
+    }
 }
 
 #[test]

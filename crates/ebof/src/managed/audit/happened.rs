@@ -66,6 +66,8 @@ fn content_of(event: &Event) -> Option<NewRecord> {
         | Of::AccountChanged
         | Of::AccountRemoved
         | Of::SessionEnded
+        | Of::KeyAdded
+        | Of::KeyRemoved
         | Of::CertificateChanged
         | Of::LogCleared => (RecordKind::Event, RecordOutcome::Done),
         _ => return None,

@@ -7,7 +7,7 @@ use axum::http::header::LOCATION;
 use axum::http::{Method, Response, StatusCode};
 use ebof_access::{Denied, User};
 use ebof_audit::{Audit, NewRecord, RecordKind, RecordOutcome};
-use ebof_manage::api::Asker;
+use ebof_manage::api::{AddKey, Asker};
 use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::Transaction;
 use ebof_redfish::Login;
@@ -142,6 +142,11 @@ fn words_of(path: &str, body: &[u8]) -> String {
     if path.ends_with("/v1/edits") {
         return serde_json::from_slice::<Edits>(body).map(|edits| edits.to_string()).unwrap_or_default();
     }
+    if path.ends_with("/v1/keys") {
+        // By host and kind; the rest of it is the key.
+        let key: Option<AddKey> = serde_json::from_slice(body).ok();
+        return key.map(|key| format!("{} key of {}", key.kind, key.host)).unwrap_or_default();
+    }
     // What is larger is a text or an image.
     let body = Some(body).filter(|body| body.len() <= BODY_BYTES_MAX).unwrap_or_default();
     let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(body) else { return String::new() };
@@ -205,6 +210,9 @@ mod tests {
         assert_eq!(words_of("/ebof/v1/changes", change.as_bytes()), "give d3/vf2 the weight 7");
         let edit = r#"{"edits": [{"edit": "set", "object": {"host": "nqn.x"}, "keys": {"dhchap_key": "SECRET"}}]}"#;
         assert_eq!(words_of("/v1/edits", edit.as_bytes()), "set dhchap_key of host nqn.x");
+        let key = r#"{"host": "nqn.x", "kind": "tls", "key": "SECRET", "replace": true}"#;
+        assert_eq!(words_of("/v1/keys", key.as_bytes()), "tls key of nqn.x");
+        assert_eq!(words_of("/v1/keys", br#"{"host": "nqn.x", "SECRET": 1}"#), "");
         assert_eq!(words_of("/v1/x", b"\x00SECRET"), "");
         // Who is refused may have sent anything, also as a name.
         let told = asked("PATCH", "/v1/accounts/jo", r#"{"SECRET": 1}"#).content(&answer(400)).unwrap();
