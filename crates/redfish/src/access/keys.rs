@@ -59,11 +59,12 @@ impl Area for KeyPlace {
             Self::Policy(id) => carry_out(self.demand(id, input, view)?, request),
             Self::Key(id) if *method == Method::DELETE => {
                 self.key(id, view)?;
-                keeper.remove(std::slice::from_ref(id), None, &request.asker())?;
+                keeper.remove(std::slice::from_ref(id), request.planned.as_ref(), &request.asker())?;
                 Ok(Done::Made)
             }
             _ => {
-                let made = keeper.add(&key::wanted(input, view.keys())?, None, &request.asker())?;
+                let wanted = key::wanted(input, view.keys())?;
+                let made = keeper.add(&wanted, request.planned.as_ref(), &request.asker())?;
                 let id = made.added.and_then(|added| added.id).ok_or_else(|| self.missing())?;
                 Ok(Done::Created(Self::Key(id).into(), Vec::new()))
             }
