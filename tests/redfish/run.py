@@ -123,6 +123,15 @@ class Target:
                 "DeliveryRetryPolicy": "RetryForever",
             })
 
+    def keys(self):
+        """One of each kind, of a host that nobody is."""
+        secrets = "/redfish/v1/KeyService/NVMeoFSecrets"
+        for verb, more in (("gen-dhchap-key", {}), ("gen-dhchap-key", {"HostKeyId": ""}), ("gen-tls-key", {})):
+            text = subprocess.run([EBOF, verb], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+            own = {"NQN": "nqn.2014-08.org.example:keyed", **more}
+            self.call("POST", secrets, {"KeyString": text, "KeyType": "NVMeoF", "NVMeoF": own})
+        verdict("keys are added", self.call("GET", secrets)["Members@odata.count"] == 3)
+
     def call(self, method, path, body=None, password=PASSWORD):
         """One request; its answer as JSON."""
         context = ssl.create_default_context()
@@ -376,6 +385,7 @@ def main():
             began = time.monotonic()
             target.slow_commands()
             target.subscriptions()
+            target.keys()
             service_validator(target, directory)
             protocol_validator(target, directory)
             interop_validator(target, directory, os.path.join(SHARED, "EbofBaseline.v0_1_0.json"))

@@ -13,7 +13,7 @@ use ebof_manage::api::{
     Applied, Asker, Cause, Configuration, Desired, Generation, Planned, RefusedConfiguration, Revision,
 };
 use ebof_redfish::{
-    Audited, AuditedRecord, Body, Certificates, Configurations, NoKeys, Parts, Service, ShownCertificate, Subscriptions,
+    Audited, AuditedRecord, Body, Certificates, Configurations, Parts, Service, ShownCertificate, Subscriptions,
 };
 use ebof_state::StateDirectory;
 use hyper::body::Bytes;
@@ -74,7 +74,7 @@ impl Redfish {
             measured: managed.target.measured(),
             certificates: Arc::clone(&remote.identity) as Arc<_>,
             configurations: Arc::new(Texts(Arc::clone(managed))),
-            keys: Arc::new(NoKeys),
+            keys: Arc::clone(&managed.target) as Arc<_>,
             audit: Arc::new(Recorded(Arc::clone(managed))),
             program: Arc::new(Around(Arc::clone(managed))),
             uuid: Uuid::new_v5(&machine, remote.place.as_bytes()),
