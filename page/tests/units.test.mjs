@@ -134,6 +134,32 @@ test("ports stay where they are when a function moves", async () => {
   assert.deepEqual(places("fabric0"), places("fabric1"));
 });
 
+test("keys have the form and the checksum of nvme-cli", async () => {
+  const { crc32, keyText, generateKey } = await load("model/keys.ts");
+  assert.equal(crc32(new TextEncoder().encode("123456789")), 0xcbf43926);
+  const bytes = Uint8Array.from({ length: 32 }, (_, at) => at);
+  // What `nvme gen-dhchap-key` and `nvme gen-tls-key` print of these bytes.
+  assert.equal(keyText("DHCHAP", 1, bytes), "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+  assert.equal(keyText("TLS", 1, bytes), "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+  for (const [kind, hash, length] of [["DHCHAP", 1, 32], ["DHCHAPController", 3, 64], ["TLS", 2, 48]]) {
+    const [one, other] = [generateKey(kind, hash), generateKey(kind, hash)];
+    assert.notEqual(one, other);
+    const decoded = Buffer.from(one.split(":")[2], "base64");
+    assert.equal(decoded.length, length + 4);
+    assert.equal(decoded.readUInt32LE(length), crc32(decoded.subarray(0, length)));
+  }
+});
+
+test("no call is remembered with a key, wherever that is in its body", async () => {
+  globalThis.location ??= { origin: "https://127.0.0.1" };
+  const { begun, curl } = await load("api/calls.ts");
+  const key = { KeyString: "SECRET", NVMeoF: { NQN: "nqn.x" } };
+  for (const body of [key, { Method: "POST", Body: key }, { Password: "SECRET" }]) {
+    const call = begun("POST", "/redfish/v1/KeyService/NVMeoFSecrets", body, undefined, false);
+    assert.doesNotMatch(JSON.stringify(call) + curl({ method: "POST", uri: "/x", body }), /SECRET/);
+  }
+});
+
 /** The texts of a source that name a verb of the command line, without comments and tests. */
 function namingVerbs(path) {
   const code = readFileSync(path, "utf8").split("#[cfg(test)]")[0].replace(/^\s*\/\/.*$/gm, "").replace(/\\\n\s*/g, "");
@@ -145,7 +171,7 @@ test("advice of the service has no command line in it where the page shows it", 
   assert.equal(inPageWords("take that from it (`ebof target assign d0/vf1 --none`), or choose another port"), "take that from it, or choose another port");
   assert.equal(inPageWords("`ebof target tasks 7 --wait` waits for its end"), "wait for its end, which Tasks shows");
   const crates = new URL("../../crates/", import.meta.url).pathname;
-  const files = ["manage/src/enclosure", "manage/src/enclosure/check", "manage/src/edit", "server/src/enclosure"].flatMap((directory) =>
+  const files = ["manage/src/enclosure", "manage/src/enclosure/check", "manage/src/edit", "server/src/enclosure", "server/src/life/keys"].flatMap((directory) =>
     readdirSync(crates + directory)
       .filter((name) => name.endsWith(".rs") && name !== "tests.rs")
       .map((name) => join(crates, directory, name)),

@@ -17,6 +17,7 @@ const VIEWS = [
   "namespaces",
   "namespaces/d0%2Fns1",
   "hosts",
+  "keys",
   "ports",
   "slow",
   "refused",

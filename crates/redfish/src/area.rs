@@ -8,7 +8,7 @@ pub(crate) mod plan;
 
 use std::cell::Cell;
 
-use ebof_manage::api::Asker;
+use ebof_manage::api::{Asker, Revision};
 use http::Method;
 use serde_json::Value;
 
@@ -72,6 +72,8 @@ pub(crate) struct Change<'r> {
     pub(crate) caller: &'r Caller,
     /// The areas of other addresses.
     pub(crate) area: AreaOf,
+    /// The revision of the plan that it is bound to, which it has had when it was looked at.
+    pub(crate) planned: Option<Revision>,
     /// Whether it failed because somebody else has put another configuration in force since `view`:
     /// made again from a later one, it may succeed.
     pub(crate) is_late: &'r Cell<bool>,

@@ -142,7 +142,7 @@ struct EventService {
     registry_prefixes: [&'static str; 1],
     event_format_types: [&'static str; 2],
     severities: [Health; 3],
-    resource_types: [&'static str; 13],
+    resource_types: [&'static str; 14],
     exclude_registry_prefix: bool,
     exclude_message_id: bool,
     origin_resources_supported: bool,

@@ -19,7 +19,7 @@
 //! | `storage` | NVM subsystems, their controllers and volumes |
 //! | `fabrics` | endpoints, zones and connections: what is offered where, to whom |
 //! | `manager` | the service itself: protocols, configuration, logs, restart; tasks; firmware |
-//! | `access` | accounts, roles, sessions, the certificate of HTTPS |
+//! | `access` | accounts, roles, sessions, the certificate of HTTPS; keys of hosts |
 //! | `events` | subscriptions and streams, how they are delivered; metrics |
 //! | `documents` | the root, schemas, OpenAPI, registries of messages and privileges |
 //! | `area` | what an area is; what a request asks for, carried out or planned |
@@ -47,7 +47,7 @@ pub use access::sessions::report_denied;
 pub use events::{Delivery, Feed, Outcome, Piece};
 pub use managed::parts::{
     Audited, AuditedRecord, CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize,
-    NetworkInterface, NoAudit, NoCertificates, NoProgram, Parts, Program, ShownCertificate,
+    NetworkInterface, NoAudit, NoCertificates, NoKeys, NoProgram, Parts, Program, ShownCertificate,
 };
 pub use managed::subscriptions::Subscriptions;
 pub use managed::view::View;

@@ -17,15 +17,16 @@ use ebof_access::{Privilege, User};
 use http::Method;
 
 use id::is_target;
-pub(crate) use id::{HOST_PREFIX, PLAIN, PRIMARY, is_function};
+pub(crate) use id::{DEFAULT_POLICY, HOST_PREFIX, PLAIN, PRIMARY, is_function};
 pub(crate) use parameters::{FabricKind, Log, OwnSchema, Registry};
 pub(crate) use reports::ReportKind;
 use route::{READ, Routed};
 use routes::AREAS;
 pub use routes::Place;
 pub(crate) use routes::{
-    AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, ManagerPlace, PlanPlace, RegistryPlace,
-    RootPlace, SchemaPlace, SessionPlace, StoragePlace, SystemPlace, TaskPlace, TelemetryPlace, UpdatePlace,
+    AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, KeyPlace, ManagerPlace, PlanPlace,
+    RegistryPlace, RootPlace, SchemaPlace, SessionPlace, StoragePlace, SystemPlace, TaskPlace, TelemetryPlace,
+    UpdatePlace,
 };
 
 /// Where every resource is.
@@ -83,6 +84,8 @@ impl Place {
                 | FabricPlace::AddVolume(kind, _)
                 | FabricPlace::RemoveVolume(kind, _),
             ) => *kind == FabricKind::Pcie,
+            // It is what a subsystem demands that is not told anything else.
+            Self::Key(KeyPlace::Policy(id)) => id == DEFAULT_POLICY,
             // Nobody clears what tells of everybody.
             Self::Manager(ManagerPlace::ClearLog(log)) => *log == Log::Audit,
             _ => false,

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ebof_access::User;
+use ebof_manage::api::Revision;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -126,6 +127,7 @@ impl Service {
         // Of several clients with the same tag, only the first one may change the resource.
         let mut turn = expected.map(|_| self.changing());
         let resource = place.conditional();
+        let planned = request.headers().get(PLAN).map(|sent| sent.to_str().unwrap_or_default().trim_matches('"'));
         let (mut view, mut later) = (view, None);
         let (is_late, mut attempts) = (Cell::new(false), 0);
         let done = loop {
@@ -136,7 +138,8 @@ impl Service {
                     return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::precondition_failed()));
                 }
             }
-            let change = Change { parts, view, caller, area: tree::area, is_late: &is_late };
+            let planned = planned.map(Revision::named);
+            let change = Change { parts, view, caller, area: tree::area, planned, is_late: &is_late };
             let done = make(request, place, method, &change);
             attempts += 1;
             if !is_late.take() || attempts >= ATTEMPTS_MAX {
@@ -203,11 +206,10 @@ fn make(
         let message = Message::header_invalid("Content-Type", &value, JSON);
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    if let Some(planned) = request.headers().get(PLAN) {
+    if let Some(planned) = &change.planned {
         // The request is bound to the plan that the client has seen.
-        let sent = planned.to_str().ok().map(|text| text.trim_matches('"'));
         let now = plan::revision(method, place, Input::parse(body)?, change)?;
-        if now.is_none() || now.as_deref() != sent {
+        if now.as_deref() != Some(planned.as_str()) {
             return Err(Problem::new(StatusCode::PRECONDITION_FAILED, Message::plan_outdated()));
         }
     }

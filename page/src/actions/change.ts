@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { MANAGER } from "../api/addresses";
+import { inPageWords } from "../api/advice";
 import { type Method } from "../api/calls";
 import { ServiceError, get, request, token } from "../api/client";
 import type { Manager } from "./manager";
@@ -96,7 +97,7 @@ export async function propose(change: Change): Promise<void> {
 function planOf(answer: PlanAnswer): Plan {
   const changes = answer.Changes ?? [];
   return {
-    changes: changes.map((one) => (typeof one === "string" ? one : (one.Text ?? ""))),
+    changes: changes.map((one) => inPageWords(typeof one === "string" ? one : (one.Text ?? ""))),
     disturbed: (answer.Disturbed ?? []).map((one) => ({ host: one.HostNQN ?? "", port: one.Port ?? "", why: one.Why ?? "" })),
     leftOut: answer.DisturbedLeftOut ?? 0,
     destroys: answer.DestroysData ?? false,

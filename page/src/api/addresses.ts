@@ -3,6 +3,9 @@
 export const ROOT = "/redfish/v1";
 export const SESSIONS = `${ROOT}/SessionService/Sessions`;
 export const ACCOUNTS = `${ROOT}/AccountService/Accounts`;
+export const KEY_SERVICE = `${ROOT}/KeyService`;
+export const KEYS = `${KEY_SERVICE}/NVMeoFSecrets`;
+export const KEY_POLICIES = `${KEY_SERVICE}/NVMeoFKeyPolicies`;
 export const CHASSIS = `${ROOT}/Chassis/enclosure`;
 export const MANAGER = `${ROOT}/Managers/ebof`;
 export const CONFIGURATION = `${MANAGER}/Oem/Ebof/Configuration`;

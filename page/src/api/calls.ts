@@ -56,11 +56,12 @@ export function begun(method: Method, uri: string, body: unknown, ifMatch: strin
   return call;
 }
 
-/** Passwords and private keys are not shown again. */
+/** Passwords and keys are not shown again, wherever they are in a body. */
 function hidden(body: unknown): unknown {
-  if (body === null || typeof body !== "object" || body instanceof Upload) return body;
-  const isSecret = (key: string, value: unknown) => key === "Password" || (typeof value === "string" && value.includes("PRIVATE KEY"));
-  return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, isSecret(key, value) ? "…" : value]));
+  if (body === null || typeof body !== "object" || Array.isArray(body) || body instanceof Upload) return body;
+  const isSecret = (key: string, value: unknown) =>
+    key === "Password" || key === "KeyString" || (typeof value === "string" && value.includes("PRIVATE KEY"));
+  return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, isSecret(key, value) ? "…" : hidden(value)]));
 }
 
 export function ended(call: Call, status: number): void {

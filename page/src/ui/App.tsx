@@ -4,6 +4,7 @@ import { effect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ChangeDialog } from "../actions/ChangeDialog";
+import { KeyDialog } from "../actions/KeyDialog";
 import { reachable } from "../api/client";
 import { retryStream, streamState } from "../api/stream";
 import { gate, logout, mayAdminister, user } from "../api/session";
@@ -20,6 +21,7 @@ import { ConfigurationView } from "../views/Configuration";
 import { DrivesView } from "../views/Drives";
 import { EventsView } from "../views/Events";
 import { HostsView } from "../views/Hosts";
+import { KeysView } from "../views/Keys";
 import { Login } from "../views/Login";
 import { NamespacesView } from "../views/Namespaces";
 import { OverviewView } from "../views/Overview";
@@ -39,6 +41,7 @@ const VIEWS: [string, string, ComponentType][] = [
   ["drives", "Drives", DrivesView],
   ["namespaces", "Namespaces", NamespacesView],
   ["hosts", "Hosts", HostsView],
+  ["keys", "Keys", KeysView],
   ["ports", "Ports", PortsView],
   ["slow", "Slow", SlowView],
   ["refused", "Refused", RefusedView],
@@ -49,6 +52,9 @@ const VIEWS: [string, string, ComponentType][] = [
   ["certificates", "Certificates", CertificatesView],
   ["calls", "Calls", CallsView],
 ];
+
+/** Views of what only they see or change. */
+const ADMINISTRATORS = ["keys", "certificates"];
 
 effect(() => {
   if (gate.value === "in") startStore(streamedReport);
@@ -113,6 +119,7 @@ function Frame() {
         {loaded.value ? <View /> : <p class="quiet loading">{problem.value ? "" : "Reading the box …"}</p>}
       </main>
       <ChangeDialog />
+      <KeyDialog />
       <Notices />
     </>
   );
@@ -179,7 +186,7 @@ function Navigation({ at }: { at: string }) {
   return (
     <nav ref={nav} aria-label="Views">
       <ul>
-        {VIEWS.filter(([id]) => mayAdminister() || id !== "certificates").map(([id, title]) => (
+        {VIEWS.filter(([id]) => mayAdminister() || !ADMINISTRATORS.includes(id)).map(([id, title]) => (
           <li>
             <a href={href(id)} aria-current={id === at ? "page" : undefined}>
               {title}

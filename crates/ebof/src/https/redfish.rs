@@ -74,6 +74,7 @@ impl Redfish {
             measured: managed.target.measured(),
             certificates: Arc::clone(&remote.identity) as Arc<_>,
             configurations: Arc::new(Texts(Arc::clone(managed))),
+            keys: Arc::clone(&managed.target) as Arc<_>,
             audit: Arc::new(Recorded(Arc::clone(managed))),
             program: Arc::new(Around(Arc::clone(managed))),
             uuid: Uuid::new_v5(&machine, remote.place.as_bytes()),

@@ -230,6 +230,7 @@ fn in_a_full_directory_nothing_changes_and_the_target_goes_on() {
         ("POST", "/ebof/v1/accounts".to_owned(), r#"{"name": "jo", "password": "a new password", "role": "Operator"}"#),
         ("DELETE", "/ebof/v1/accounts/admin".to_owned(), ""),
         ("DELETE", "/ebof/v1/keys/k1".to_owned(), ""),
+        ("DELETE", "/redfish/v1/KeyService/NVMeoFSecrets/k1".to_owned(), ""),
     ] {
         let (status, answer) = ask(&serving, method, &path, body);
         assert_eq!(status, 500, "{method} {path}: {answer}");

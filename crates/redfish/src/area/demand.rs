@@ -3,7 +3,7 @@
 
 use ebof_access::{Privilege, User};
 use ebof_manage::Config;
-use ebof_manage::api::{ControllerStatus, Planned};
+use ebof_manage::api::{ControllerStatus, KeysChange, Planned};
 use ebof_manage::enclosure::Change;
 
 use crate::response::message::{Message, Problem};
@@ -33,6 +33,8 @@ pub(crate) enum Preview {
     Demand(Demand),
     /// The target has planned the configuration that it has.
     Configuration(Box<Planned>),
+    /// A host has another key, or one less.
+    Keys(Box<KeysChange>),
     /// The service is started again.
     Restart(Box<Restart>),
 }

@@ -1,7 +1,7 @@
 //! What a request would change, and whom it would disturb: the action `EbofManager.PlanChanges`.
 //! Nothing is changed.
 
-use ebof_manage::api::{ControllerStatus, DISTURBED_MAX, Planned};
+use ebof_manage::api::{ControllerStatus, DISTURBED_MAX, KeyStatus, KeysChange, Planned};
 use ebof_manage::enclosure::{Change, ChangePlan, DisturbedHost, Transaction, check};
 use http::{Method, StatusCode};
 use serde::Serialize;
@@ -45,6 +45,7 @@ fn plan(method: &Method, place: &Place, body: Input, request: &Request<'_>) -> R
         }
         Preview::Demand(demand) => Planning::new(&demand, request.view).map(Some),
         Preview::Configuration(planned) => Ok(Some(Planning::of_configuration(*planned))),
+        Preview::Keys(planned) => Ok(Some(Planning::of_keys(*planned))),
         Preview::Restart(restart) => Ok(Some(Planning::of_restart(*restart))),
     }
 }
@@ -64,7 +65,7 @@ fn nothing_to_plan(method: &Method, place: &Place) -> Problem {
     let message = format!("{method} {place} changes neither the box nor its configuration: there is nothing to plan.");
     let advice = "Send the request itself. What can be planned: requests that create, change, format, attach or delete \
                   volumes; that change controllers, zones, connections and endpoints; that add, remove, erase, reset or \
-                  test drives; UpdateService.Activate, EbofConfiguration.Apply, EbofConfiguration.Edit, \
+                  test drives; that add and remove keys of hosts; UpdateService.Activate, EbofConfiguration.Apply, EbofConfiguration.Edit, \
                   ManagerNetworkProtocol and Manager.Reset.";
     let message = Message::own("NothingToPlan", Severity::Warning, message, advice).about("/Target");
     Problem::new(StatusCode::NOT_IMPLEMENTED, message)
@@ -132,6 +133,13 @@ struct Disturbed {
     why: String,
 }
 
+impl From<DisturbedHost> for Disturbed {
+    fn from(one: DisturbedHost) -> Self {
+        let DisturbedHost { host_nqn, subsystem_nqn, cntlid, port, why } = one;
+        Self { host_nqn, subsystem_nqn, controller_id: cntlid, port, why }
+    }
+}
+
 impl Planning {
     fn new(wanted: &Demand, view: &View<'_>) -> Result<Self, Problem> {
         match &wanted.what {
@@ -146,6 +154,22 @@ impl Planning {
                 );
                 Ok(Self::of_configuration(planned))
             }
+        }
+    }
+
+    fn of_keys(planned: KeysChange) -> Self {
+        let KeysChange { revision, added, removed, disturbed, disturbed_left_out, notes, .. } = planned;
+        let told = |what: &str, KeyStatus { id, host, kind, .. }: &KeyStatus| {
+            let id = id.as_ref().map(|id| format!(" {id}")).unwrap_or_default();
+            format!("{what} key{id} ({kind}) of host {host}")
+        };
+        let changes = added.iter().map(|key| told("add", key)).chain(removed.iter().map(|key| told("remove", key)));
+        Self {
+            revision: Some(revision.to_string()),
+            changes: changes.chain(notes).collect(),
+            disturbed: disturbed.into_iter().map(Disturbed::from).collect(),
+            disturbed_left_out,
+            ..Self::default()
         }
     }
 
@@ -209,17 +233,10 @@ impl Planning {
         }
         let ChangePlan { revision, changes, disturbed, disturbed_left_out, destroys_data, .. } =
             ChangePlan::new(inventory, changes);
-        let shown = |one: DisturbedHost| Disturbed {
-            host_nqn: one.host_nqn,
-            subsystem_nqn: one.subsystem_nqn,
-            controller_id: one.cntlid,
-            port: one.port,
-            why: one.why,
-        };
         Self {
             revision: Some(revision.to_string()),
             changes,
-            disturbed: disturbed.into_iter().map(shown).collect(),
+            disturbed: disturbed.into_iter().map(Disturbed::from).collect(),
             disturbed_left_out,
             destroys_data,
             refused,

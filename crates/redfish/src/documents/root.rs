@@ -7,8 +7,9 @@ use crate::area::Area;
 use crate::documents::schemas::{metadata, openapi};
 use crate::managed::view::View;
 use crate::place::{
-    AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, ManagerPlace, Place, RegistryPlace,
-    RootPlace, SchemaPlace, SessionPlace, StoragePlace, SystemPlace, TaskPlace, TelemetryPlace, UpdatePlace,
+    AccountPlace, CertificatePlace, ChassisPlace, EventPlace, FabricPlace, KeyPlace, ManagerPlace, Place,
+    RegistryPlace, RootPlace, SchemaPlace, SessionPlace, StoragePlace, SystemPlace, TaskPlace, TelemetryPlace,
+    UpdatePlace,
 };
 use crate::request::query::LEVELS_MAX;
 use crate::response::head::{Head, Link, json, link};
@@ -56,6 +57,7 @@ struct ServiceRoot {
     event_service: Link,
     telemetry_service: Link,
     certificate_service: Link,
+    key_service: Link,
     update_service: Link,
     registries: Link,
     json_schemas: Link,
@@ -126,6 +128,7 @@ impl ServiceRoot {
             event_service: link(EventPlace::Service),
             telemetry_service: link(TelemetryPlace::Service),
             certificate_service: link(CertificatePlace::Service),
+            key_service: link(KeyPlace::Service),
             update_service: link(UpdatePlace::Service),
             registries: link(RegistryPlace::Collection),
             json_schemas: link(SchemaPlace::Collection),
@@ -155,6 +158,7 @@ fn odata() -> Value {
             entry("EventService", EventPlace::Service.into()),
             entry("TelemetryService", TelemetryPlace::Service.into()),
             entry("CertificateService", CertificatePlace::Service.into()),
+            entry("KeyService", KeyPlace::Service.into()),
             entry("UpdateService", UpdatePlace::Service.into()),
             entry("Registries", RegistryPlace::Collection.into()),
             entry("JsonSchemas", SchemaPlace::Collection.into()),

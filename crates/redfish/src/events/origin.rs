@@ -4,7 +4,7 @@ use ebof_manage::events::{Event, EventKind};
 
 use crate::events::objects::{drive, host, part, port, subsystem};
 use crate::managed::view::View;
-use crate::place::{AccountPlace, CertificatePlace, Log, ManagerPlace, Place, SessionPlace, TaskPlace};
+use crate::place::{AccountPlace, CertificatePlace, KeyPlace, Log, ManagerPlace, Place, SessionPlace, TaskPlace};
 
 /// The resource that an event is about: that of its object, else that of its kind.
 pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
@@ -15,7 +15,7 @@ pub(super) fn origin(event: &Event, view: &View<'_>) -> Place {
         Of::ConfigurationChanged | Of::ConfigurationRefused => ManagerPlace::Configuration.into(),
         Of::TaskBegan | Of::TaskProgress | Of::TaskEnded | Of::TaskFailed => task(object),
         Of::AccountAdded | Of::AccountChanged | Of::AccountLocked | Of::AccountRemoved => AccountPlace::Accounts.into(),
-        Of::KeyAdded | Of::KeyRemoved => ManagerPlace::Configuration.into(),
+        Of::KeyAdded | Of::KeyRemoved => KeyPlace::Keys.into(),
         Of::SessionBegan | Of::SessionEnded | Of::SessionRefused => SessionPlace::Sessions.into(),
         Of::CertificateChanged | Of::CertificateExpiring => CertificatePlace::HttpsCertificate.into(),
         Of::TransportTrouble => endpoint(event.who.as_deref(), view),

@@ -12,7 +12,7 @@ use ebof_manage::api::{Applied, Configuration, Desired, Generation, Planned, Ref
 use ebof_manage::enclosure::{MistakeKind, Refused};
 use ebof_scope::{Scope, VisibleTarget};
 
-use crate::managed::parts::{Configurations, Parts};
+use crate::managed::parts::{Configurations, NoKeys, Parts};
 use crate::managed::subscriptions::Subscription;
 use crate::managed::view::View;
 
@@ -37,6 +37,7 @@ impl Parts {
             events,
             measured,
             configurations: Arc::new(configurations),
+            keys: Arc::new(NoKeys),
             only: Some(user.account),
             ..self.clone()
         })

@@ -3,12 +3,14 @@
 mod audited;
 mod certificates;
 mod configurations;
+mod keys;
 mod program;
 
 use std::sync::Arc;
 
 use ebof_access::{Access, AccountId};
 use ebof_manage::Target;
+use ebof_manage::api::KeyKeeper;
 use ebof_manage::enclosure::Enclosure;
 use ebof_manage::events::Events;
 use ebof_manage::history::Measured;
@@ -17,6 +19,7 @@ use uuid::Uuid;
 pub use audited::{Audited, AuditedRecord, NoAudit};
 pub use certificates::{CertificateSubject, Certificates, NoCertificates, ShownCertificate};
 pub use configurations::Configurations;
+pub use keys::NoKeys;
 pub use program::{Door, Doors, MachineSize, NetworkInterface, NoProgram, Program};
 
 use crate::managed::subscriptions::Subscriptions;
@@ -38,6 +41,8 @@ pub struct Parts {
     pub measured: Arc<dyn Measured>,
     /// The certificate of HTTPS.
     pub certificates: Arc<dyn Certificates>,
+    /// The keys of hosts.
+    pub keys: Arc<dyn KeyKeeper>,
     /// Its configuration.
     pub configurations: Arc<dyn Configurations>,
     /// Who has changed what.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebof_manage::Config;
-use ebof_manage::api::{NamespaceStatus, Status, SubsystemStatus};
+use ebof_manage::api::{Keys, NamespaceStatus, Status, SubsystemStatus};
 use ebof_manage::config::Subsystem;
 use ebof_manage::enclosure::{
     ControllerDetails, DriveDetails, DriveObject, FunctionObject, Inventory, NamespaceDetails, NamespaceObject,
@@ -24,6 +24,7 @@ pub struct View<'p> {
     inventory: OnceCell<Inventory>,
     status: OnceCell<Status>,
     config: OnceCell<Config>,
+    keys: OnceCell<Keys>,
     names: OnceCell<Names>,
     interfaces: OnceCell<Vec<NetworkInterface>>,
     details: RefCell<BTreeMap<String, Option<Rc<DriveDetails>>>>,
@@ -56,6 +57,7 @@ impl<'p> View<'p> {
             inventory: OnceCell::new(),
             status: OnceCell::new(),
             config: OnceCell::new(),
+            keys: OnceCell::new(),
             names: OnceCell::new(),
             interfaces: OnceCell::new(),
             details: RefCell::new(BTreeMap::new()),
@@ -92,6 +94,11 @@ impl<'p> View<'p> {
     /// The configuration in force.
     pub(crate) fn config(&self) -> &Config {
         self.config.get_or_init(|| self.parts.target.config())
+    }
+
+    /// The keys of hosts.
+    pub(crate) fn keys(&self) -> &Keys {
+        self.keys.get_or_init(|| self.parts.keys.keys())
     }
 
     /// The identifiers of everything.

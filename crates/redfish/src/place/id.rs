@@ -89,6 +89,9 @@ pub(crate) const PRIMARY: &str = "pf";
 /// The identifier of the one controller of a plain subsystem.
 pub(crate) const PLAIN: &str = "io";
 
+/// The identifier of what a subsystem demands that is not told anything else. Others are NQNs.
+pub(crate) const DEFAULT_POLICY: &str = "default";
+
 /// What identifiers of hosts' endpoints begin with: no drive and no subsystem is called so.
 pub(crate) const HOST_PREFIX: &str = "host~";
 

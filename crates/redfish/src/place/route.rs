@@ -108,6 +108,9 @@ pub(super) const MANAGER: Privileges = Privileges::to_change(Privilege::Configur
 /// Who there is.
 pub(super) const USERS: Privileges = Privileges::to_change(Privilege::ConfigureUsers);
 
+/// The keys of hosts, which only they see who may change them.
+pub(super) const KEYS: Privileges = Privileges::all(Some(Privilege::ConfigureManager));
+
 /// One of them: [`Place::permits`] lets everybody read and change their own.
 pub(super) const USER: Privileges = Privileges::all(Some(Privilege::ConfigureUsers));
 

@@ -8,8 +8,8 @@
 
 use super::parameters::{FabricKind, Log, OwnSchema, Registry};
 use super::route::{
-    ACTION, AreaRoutes, COMPONENTS, DELETE, GET_POST, LOG_IN, LOG_OUT, LOGIN, MANAGER, PATCH, PATCH_DELETE, PUBLIC,
-    Parameter, READ, Route, Routed, SESSIONS, USER, USERS, routes,
+    ACTION, AreaRoutes, COMPONENTS, DELETE, GET_POST, KEYS, LOG_IN, LOG_OUT, LOGIN, MANAGER, PATCH, PATCH_DELETE,
+    PUBLIC, Parameter, READ, Route, Routed, SESSIONS, USER, USERS, routes,
 };
 
 routes! {
@@ -210,6 +210,19 @@ routes! {
         Https => "Managers/ebof/NetworkProtocol/HTTPS/Certificates", "CertificateCollection", READ, MANAGER;
         /// The one of HTTPS.
         HttpsCertificate => "Managers/ebof/NetworkProtocol/HTTPS/Certificates/1", "Certificate", READ, MANAGER;
+    }
+    /// Addresses below `/redfish/v1/KeyService`.
+    Key(KeyPlace) {
+        /// The service.
+        Service => "KeyService", "KeyService", READ, KEYS;
+        /// All keys that are stored.
+        Keys => "KeyService/NVMeoFSecrets", "KeyCollection", GET_POST, KEYS;
+        /// A key that is stored, by its identifier.
+        Key(key: String) => "KeyService/NVMeoFSecrets/{KeyId}", "Key", DELETE, KEYS;
+        /// What subsystems demand.
+        Policies => "KeyService/NVMeoFKeyPolicies", "KeyPolicyCollection", READ, KEYS;
+        /// What one of them demands.
+        Policy(policy: String) => "KeyService/NVMeoFKeyPolicies/{KeyPolicyId}", "KeyPolicy", PATCH, KEYS;
     }
     /// Addresses below `/redfish/v1/UpdateService`.
     Update(UpdatePlace) {

@@ -286,6 +286,7 @@ impl Message {
             object => format!("{object}: {}", mistake.message),
         };
         let id = match mistake.kind {
+            MistakeKind::NotStored => return Self::internal(&message),
             MistakeKind::NotFound => "ObjectNotFound",
             MistakeKind::Busy => "ObjectBusy",
             MistakeKind::Conflict => "ChangeConflicts",
@@ -372,7 +373,7 @@ impl Problem {
 }
 
 /// What ebof refuses: 409 if it may be possible later, 404 never (the resource was found), 500 if
-/// it is not known what has become of it, else 400.
+/// it cannot be stored, or it is not known what has become of it, else 400.
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         if refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::NotAllowed) {
@@ -380,7 +381,8 @@ impl From<Refused> for Problem {
         }
         let is_outdated = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);
         let is_unknown = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Unknown);
-        let status = if is_unknown {
+        let is_not_stored = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::NotStored);
+        let status = if is_unknown || is_not_stored {
             StatusCode::INTERNAL_SERVER_ERROR
         } else if refused.is_busy() || is_outdated {
             StatusCode::CONFLICT

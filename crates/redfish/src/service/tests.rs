@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::*;
 use crate::managed::parts::{
     CertificateSubject, Certificates, Configurations, Door, Doors, MachineSize, NetworkInterface, NoCertificates,
-    Program, ShownCertificate,
+    NoKeys, Program, ShownCertificate,
 };
 use crate::managed::subscriptions::Subscriptions;
 
@@ -232,6 +232,7 @@ pub(crate) fn parts() -> Parts {
         measured: Arc::new(Idle),
         certificates: Arc::new(NoCertificates),
         configurations: Arc::new(Texts),
+        keys: Arc::new(NoKeys),
         audit: Arc::new(crate::NoAudit),
         program: Arc::new(Machine),
         uuid: Uuid::from_u128(7),

@@ -16,6 +16,7 @@ pub(crate) fn area(place: &Place) -> &dyn Area {
         Place::Event(place) => place,
         Place::Telemetry(place) => place,
         Place::Certificate(place) => place,
+        Place::Key(place) => place,
         Place::Update(place) => place,
         Place::Registry(place) => place,
         Place::Schema(place) => place,

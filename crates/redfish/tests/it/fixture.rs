@@ -3,6 +3,8 @@
 
 #[path = "fixture/details.rs"]
 mod details;
+#[path = "fixture/keys.rs"]
+mod keys;
 #[path = "fixture/objects.rs"]
 mod objects;
 
@@ -13,7 +15,7 @@ use ebof_access::{Access, AccountReach, Credential, Keep, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::api::{
     Applied, ApplyError, Asker, CONFIGURATION_SCHEMA, Cause, Configuration, ControllerStatus, Desired, Generation,
-    IoCounters, MissingObject, NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal,
+    IoCounters, KeyStatus, MissingObject, NamespaceStatus, Peer, Planned, PlannedChange, PortStatus, Refusal,
     RefusedConfiguration, Revision, STATUS_SCHEMA, Source, Status, SubsystemStatus,
 };
 use ebof_manage::config::Security;
@@ -71,6 +73,9 @@ namespaces = [{ nsid = 1, drive = "mem:1Mi", uuid = "a5a48593-4126-5d78-9ec0-899
 pub(crate) struct State {
     pub(crate) inventory: Inventory,
     pub(crate) config: Config,
+    pub(crate) keys: Vec<KeyStatus>,
+    /// Whether there is no room to store keys.
+    pub(crate) is_full: bool,
     /// Transactions that were begun.
     pub(crate) begun: Vec<Vec<Change>>,
     /// Who had them begun.
@@ -142,6 +147,8 @@ impl Fixture {
         let fake = Arc::new(Fake(Mutex::new(State {
             inventory,
             config,
+            keys: keys::keys(),
+            is_full: false,
             begun: Vec::new(),
             askers: Vec::new(),
             tasks: Vec::new(),
@@ -161,6 +168,7 @@ impl Fixture {
             measured: Arc::new(Idle),
             certificates: Arc::new(NoCertificates),
             configurations: fake.clone(),
+            keys: fake.clone(),
             audit: Arc::new(Told),
             program: fake.clone(),
             uuid: Uuid::from_u128(0x1234_5678_9abc_def0),

@@ -5,6 +5,7 @@
 mod changes;
 mod fixture;
 mod hostile;
+mod keys;
 mod manager;
 mod plans;
 mod shape;

@@ -62,6 +62,15 @@ fn changes() -> Vec<(&'static str, String, Value)> {
         post("/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive", json!({ "DriveName": "d9", "Backing": "mem:1Gi" })),
         post("/Chassis/enclosure/Drives/d4/Actions/Oem/EbofDrive.Remove", json!({})),
         post("/Storage/d0/Actions/Oem/EbofStorage.ResetDrive", json!({})),
+        post(
+            "/KeyService/NVMeoFSecrets",
+            json!({ "KeyString": "DHHC-1:00:marked:", "KeyType": "NVMeoF", "NVMeoF": { "NQN": ALICE } }),
+        ),
+        delete("/KeyService/NVMeoFSecrets/k3"),
+        patch(
+            "/KeyService/NVMeoFKeyPolicies/nqn.2014-08.org.example~plain",
+            json!({ "NVMeoF": { "SecurityProtocolAllowList": ["TLS_PSK"] } }),
+        ),
         post(EDIT, json!({ "Edits": [{ "edit": "disable", "object": { "port": "fabric0" } }] })),
     ]
 }
@@ -154,7 +163,9 @@ fn a_plan_tells_who_may_not_make_the_request_only_that() {
     }
     let plain = format!("/Storage/{}/Volumes", PLAIN.replace(':', "~"));
     let add = "/Chassis/enclosure/Actions/Oem/EbofChassis.AddDrive".to_owned();
-    assert_eq!(forbidden, [plain, add, EDIT.to_owned()]);
+    let keys = "/KeyService/NVMeoFSecrets".to_owned();
+    let policy = format!("/KeyService/NVMeoFKeyPolicies/{}", PLAIN.replace(':', "~"));
+    assert_eq!(forbidden, [plain, add, keys.clone(), keys + "/k3", policy, EDIT.to_owned()]);
     assert!(permitted > 8, "{permitted}");
     let apply = "/Managers/ebof/Oem/Ebof/Configuration/Actions/EbofConfiguration.Apply";
     let planned = ask(&fixture, Role::Operator, "POST", apply, &json!({ "TOML": "x", "Revision": BOB })).body;

@@ -107,3 +107,43 @@ fn a_log_that_was_changed_is_told_and_heads_are_looked_for() {
     std::fs::write(&file, text.replacen("the weight 3", "the weight 9", 1)).unwrap();
     assert!(looked("") > 0);
 }
+
+/// A key of a host, which is nowhere but where keys are.
+const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+
+// @test redfish.keys
+#[test]
+fn keys_are_added_and_removed_over_redfish_and_their_texts_are_nowhere() {
+    let rig = rig();
+    let (admin, operator) = (token(&rig.session("administrator")), token(&rig.session("operator")));
+    let path = "/redfish/v1/KeyService/NVMeoFSecrets";
+    let body = |key: &str| {
+        format!(
+            r#"{{"KeyString": "{key}", "KeyType": "NVMeoF", "NVMeoF": {{"NQN": "nqn.2014-08.org.example:blade1"}}}}"#
+        )
+    };
+    assert_eq!(rig.request(&format!("POST {path}"), &operator, &body(KEY)).status, 403);
+    let damaged = rig.request(&format!("POST {path}"), &admin, &body(&KEY.replace("AAEC", "AAED")));
+    assert!(damaged.status == 400 && damaged.body.contains("checksum"), "{}", damaged.body);
+    let added = rig.request(&format!("POST {path}"), &admin, &body(KEY));
+    assert_eq!(added.status, 201, "{}", added.body);
+    let place = added.json()["@odata.id"].as_str().unwrap().to_owned();
+    let again = rig.request(&format!("POST {path}"), &admin, &body(KEY));
+    assert!(again.status == 400 && again.body.contains("has this key already"), "{}", again.body);
+    let shown = rig.get(&place, &admin);
+    assert_eq!((shown.status, rig.get(&place, &operator).status), (200, 403));
+    assert_eq!(rig.request(&format!("DELETE {place}"), &admin, "").status, 204);
+    assert_eq!(rig.get(&place, &admin).status, 404);
+    let all = records(&rig);
+    let told = of(&all, &format!("POST {path}"));
+    let done = told.iter().find(|record| record["outcome"] == "done").unwrap();
+    let detail = done["detail"].as_str().unwrap();
+    assert!(detail.contains("KeyString, KeyType, NVMeoF") && detail.contains(&place), "{done}");
+    assert_eq!((of(&all, "key-added").len(), of(&all, "key-removed").len()), (1, 1), "{all:?}");
+    let events = rig.get("/redfish/v1/Managers/ebof/LogServices/Events/Entries", &admin).body;
+    assert!(events.contains("KeyAdded"), "{events}");
+    let texts = [serde_json::to_string(&all).unwrap(), events, added.body, again.body, damaged.body, shown.body];
+    for text in &texts {
+        assert!(!text.contains("AAEC") && !text.contains("AAED") && !text.contains("KfiaR"), "{text}");
+    }
+}

@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::response::head::Health;
 
 /// The types of the resources that events are about.
-pub(crate) const RESOURCE_TYPES: [&str; 13] = [
+pub(crate) const RESOURCE_TYPES: [&str; 14] = [
     "Certificate",
     "Drive",
     "EbofConfiguration",
+    "Key",
     "LogService",
     "Manager",
     "ManagerAccount",

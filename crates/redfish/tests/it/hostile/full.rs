@@ -35,6 +35,7 @@ fn what_cannot_be_stored_is_not_changed() {
     let expected = [
         "DELETE 1",
         "DELETE 2",
+        "DELETE k3",
         "PATCH 1",
         "PATCH 2",
         "PATCH AccountService",
@@ -44,6 +45,7 @@ fn what_cannot_be_stored_is_not_changed() {
         "POST CertificateService.ReplaceCertificate",
         "POST EventDestination.ResumeSubscription",
         "POST EventDestination.SuspendSubscription",
+        "POST NVMeoFSecrets",
         "POST Subscriptions",
     ];
     assert_eq!(failed, expected);

@@ -88,6 +88,19 @@ pub(super) const KNOWN: &[Known] = &[
         r#"{"UserName": "joe", "RoleId": "ReadOnly", "Enabled": false, "Locked": false, "PasswordChangeRequired": true}"#,
     ),
     known("DELETE", "AccountService/Accounts/2", ""),
+    known(
+        "POST",
+        "KeyService/NVMeoFSecrets",
+        r#"{"KeyString": "DHHC-1:01:marked:", "KeyType": "NVMeoF", "NVMeoF": {
+            "NQN": "nqn.2014-08.org.example:alice", "SecurityProtocolType": "DHHC", "SecureHashAllowList": [],
+            "OEMSecurityProtocolType": null, "HostKeyId": "k1"}, "Oem": {"Ebof": {"Replace": true}}}"#,
+    ),
+    known("DELETE", "KeyService/NVMeoFSecrets/*", ""),
+    known(
+        "PATCH",
+        "KeyService/NVMeoFKeyPolicies/nqn.2014-08.org.example~plain",
+        r#"{"NVMeoF": {"SecurityProtocolAllowList": ["DHHC"]}, "Oem": {"Ebof": {"Security": "Authenticated"}}}"#,
+    ),
     known("PATCH", "EventService", r#"{"DeliveryRetryAttempts": 4, "DeliveryRetryIntervalSeconds": 30}"#),
     known(
         "POST",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ebof_access::{Access, AccessSettings, Account, AccountReach, Keep, NewAccount, Role, User};
 use ebof_clock::Clock;
 use ebof_manage::Config;
-use ebof_manage::api::Revision;
+use ebof_manage::api::{KeyStatus, Revision};
 use ebof_manage::events::{EventKind, NewEvent};
 use ebof_redfish::{Body, Caller, CertificateSubject, Certificates, Parts, Service, ShownCertificate, Subscriptions};
 use http::Request;
@@ -97,6 +97,7 @@ pub(super) struct Populated {
 #[derive(Debug, PartialEq)]
 pub(super) struct Unchanged {
     config: Config,
+    keys: Vec<KeyStatus>,
     begun: usize,
     kept: [usize; 3],
     accounts: Vec<Account>,
@@ -169,6 +170,7 @@ impl Populated {
     /// From now on nothing can be stored.
     pub(super) fn fill(&self) {
         self.kept.iter().for_each(|kept| kept.is_full.store(true, Ordering::Relaxed));
+        self.fake.state().is_full = true;
     }
 
     /// The revision of the configuration in force.
@@ -181,6 +183,7 @@ impl Populated {
         let (state, access) = (self.fake.state(), &self.service.parts().access);
         Unchanged {
             config: state.config.clone(),
+            keys: state.keys.clone(),
             begun: state.begun.len(),
             kept: self.kept.each_ref().map(|kept| kept.count.load(Ordering::Relaxed)),
             accounts: access.accounts(),

@@ -172,6 +172,8 @@ fn mark(fake: &Fake) {
     state.inventory = serde_json::from_str(&inventory).unwrap();
     state.inventory.contradictions = vec![format!("drive {MARK}1 remembers something else")];
     state.config = load("marked.toml", &marked(state.config.to_toml().unwrap())).unwrap().config;
+    state.keys.iter_mut().for_each(|key| key.host = key.host.replace("alice", &format!("{MARK}-alice")));
+    state.keys.iter_mut().for_each(|key| key.host = key.host.replace("bob", &format!("{MARK}-bob")));
     let missing = |kind, name: String| MissingObject { kind, name, reason: MARK.to_owned(), since_unix_ms: 1 };
     state.missing = vec![
         missing(MissingKind::Drive, format!("{MARK}9")),
