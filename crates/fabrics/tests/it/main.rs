@@ -18,6 +18,7 @@ mod media_admin;
 mod memory;
 mod neighbours;
 mod peers;
+mod preferences;
 mod protection;
 mod replaced;
 mod reserved;

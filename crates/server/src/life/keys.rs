@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ebof_authentication::controller::Policy;
 use ebof_authentication::psk::KeyOrigin;
 use ebof_authentication::secret::TextError;
-use ebof_authentication::{ConfiguredPsk, HostPsk, Identity, KeyMaterial, Secret};
+use ebof_authentication::{ConfiguredPsk, Group, Hash, HostPsk, Identity, KeyMaterial, Secret};
 use ebof_fabrics::HostSecrets;
-use ebof_manage::config::{Config, Host, KeyPlace};
+use ebof_manage::config::{Config, DhchapGroup, DhchapHash, Host, KeyPlace, TargetOptions};
 use ebof_nvme::Nqn;
 use ebof_state::{
     KeyringError, PrivateFileError, has_keyring, read_credential, read_private, read_psks, read_user_key,
@@ -64,6 +65,28 @@ pub enum KeyError {
         #[source]
         error: TextError,
     },
+}
+
+/// The hashes and groups that are acceptable in proofs.
+pub(crate) fn policy(target: &TargetOptions) -> Policy {
+    let hash = |hash: &DhchapHash| match hash {
+        DhchapHash::Sha256 => Hash::Sha256,
+        DhchapHash::Sha384 => Hash::Sha384,
+        DhchapHash::Sha512 => Hash::Sha512,
+    };
+    let group = |group: &DhchapGroup| match group {
+        DhchapGroup::Null => Group::Null,
+        DhchapGroup::Ffdhe2048 => Group::Ffdhe2048,
+        DhchapGroup::Ffdhe3072 => Group::Ffdhe3072,
+        DhchapGroup::Ffdhe4096 => Group::Ffdhe4096,
+        DhchapGroup::Ffdhe6144 => Group::Ffdhe6144,
+        DhchapGroup::Ffdhe8192 => Group::Ffdhe8192,
+    };
+    Policy {
+        hashes: target.dhchap_hashes.iter().map(hash).collect(),
+        groups: target.dhchap_groups.iter().map(group).collect(),
+        ..Policy::default()
+    }
 }
 
 /// The keys of all hosts that have some.

@@ -30,7 +30,7 @@ use crate::drives::{self, DriveActor, DriveThreads};
 use crate::environment::making::Making;
 use crate::environment::{Environment, RdmaNetwork};
 use crate::life::control::Listening;
-use crate::life::keys::HostKeys;
+use crate::life::keys::{self, HostKeys};
 use crate::life::missing::MissingKey;
 use crate::life::object::{Identifiers, identifiers, object_of};
 use crate::ports::listener::{Bound, RdmaListener, as_io_error};
@@ -289,6 +289,7 @@ impl Devices {
         model.generation = generation;
         model.secrets = self.keys.secrets.clone();
         model.tls_psks = self.keys.tls_psks.clone();
+        model.authentication = keys::policy(&config.target);
         model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
         model.disabled =
             config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();
