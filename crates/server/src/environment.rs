@@ -1,7 +1,9 @@
 //! What a target has from the system below it, or from a simulation: time, chance, what its
-//! namespaces and drives are stored in, what it remembers of them, and the RDMA network.
+//! namespaces and drives are stored in, what it remembers of them, the keys of hosts, and the RDMA
+//! network.
 
 pub(crate) mod fence;
+pub(crate) mod keys;
 pub(crate) mod making;
 pub(crate) mod remembered;
 pub(crate) mod settings;
@@ -15,6 +17,7 @@ use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
 use crate::environment::fence::{Fence, Fenced};
+use crate::environment::keys::{KeyStore, SystemKeys};
 use crate::environment::making::Making;
 use crate::environment::remembered::{Forgotten, ObjectStore};
 
@@ -37,6 +40,8 @@ pub struct Environment {
     /// What is remembered of namespaces that were served, beyond the life of the process. The
     /// default remembers nothing.
     pub objects: Arc<dyn ObjectStore>,
+    /// Where the keys of hosts are. Keyrings with PSKs are the kernel's in any case.
+    pub keys: Arc<dyn KeyStore>,
 }
 
 impl Environment {
@@ -121,6 +126,7 @@ impl Default for Environment {
             machine: machine_of_process(),
             making: Making::default(),
             objects: Arc::new(Forgotten),
+            keys: Arc::new(SystemKeys),
         }
     }
 }

@@ -99,7 +99,7 @@ impl Devices {
         threads: &mut DriveThreads<'_>,
         mut missing: impl FnMut(MissingKey, StartError) -> Result<(), StartError>,
     ) -> Result<Self, StartError> {
-        let keys = HostKeys::read(config)?;
+        let keys = HostKeys::read(config, &*environment.keys)?;
         let mut devices = Self { keys, environment: environment.clone(), ..Self::default() };
         for subsystem in config.enabled_subsystems() {
             for namespace in subsystem.enabled_namespaces() {
