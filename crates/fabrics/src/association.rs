@@ -56,8 +56,8 @@ pub struct Association {
     pub(crate) has_refused: AtomicBool,
     /// The host has listed its namespaces.
     pub(crate) has_listed: AtomicBool,
-    /// The host waited for events of namespaces when it first listed these, and had no I/O queue, as
-    /// with SPDK, whose block devices do not compare what is behind an NSID.
+    /// The host waited for events of namespaces when it first listed these, and had no I/O queue,
+    /// as with SPDK, whose block devices do not compare what is behind an NSID.
     pub(crate) lists_first: AtomicBool,
     /// I/O queues that Number of Queues granted: Submission Queues, where they are counted apart.
     pub(crate) granted_queues: AtomicU32,

@@ -14,6 +14,7 @@ mod info;
 mod objects;
 mod proof;
 mod replaced;
+mod waiting;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -60,6 +61,7 @@ pub use info::{ControllerInfo, QueueInfo};
 pub use objects::{ObjectRecord, Objects};
 use proof::Proving;
 use replaced::Replaced;
+pub use waiting::WAITING_MAX;
 
 /// A change by a host of a namespace's write protection (feature 84h), to be stored with the
 /// model.
@@ -96,6 +98,8 @@ pub struct Registry {
     /// PSKs for TLS that authentication has generated.
     generated_psks: GeneratedPsks,
     proven_host_ids: ProvenHostIds,
+    /// What Connect has done to others.
+    notices: Notices,
 }
 
 impl Registry {
@@ -125,6 +129,7 @@ impl Registry {
             retired: BTreeMap::new(),
             generated_psks: GeneratedPsks::default(),
             proven_host_ids: ProvenHostIds::default(),
+            notices: Notices::new(),
         }
     }
 
@@ -141,7 +146,8 @@ impl Registry {
     }
 
     /// Decides a [`Task::Connect`](crate::Task::Connect); `data` is the host's Connect data. After
-    /// a refusal another Connect may follow on the queue.
+    /// a refusal another Connect may follow on the queue. The caller delivers what
+    /// [`take_notices`](Self::take_notices) has then.
     pub fn connect(
         &mut self,
         queue: &mut Queue,

@@ -8,6 +8,7 @@ mod authentication;
 mod commands;
 mod concatenation;
 mod copy;
+mod crowd;
 mod discovery;
 mod drains;
 mod events;
