@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
         remembered.map_err(|error| crate::generations::failure(&error))?;
     }
     if let Some(directory) = basis.directory() {
-        settings.environment.keys = Arc::new(host_keys::open(&directory, args.create)?);
+        settings.environment.stored_keys = Arc::new(host_keys::open(&directory, args.create)?);
     }
     let target = Arc::new(Target::start(config, settings)?);
     basis.keep(&target, &target.config())?;

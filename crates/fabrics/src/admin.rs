@@ -73,11 +73,17 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
 }
 
-/// The host identifies something: whether it lists its namespaces before it has an I/O queue.
+/// The host identifies something: whether it waits for events when it first lists its namespaces,
+/// and has no I/O queue. One that has listed them before may have been told of a change while its
+/// I/O queues were being connected.
 fn note_look(controller: &Controller, sqe: &Sqe) {
-    let has_queues = controller.association.io_queues.load(Ordering::Relaxed) > 0;
-    if matches!(Look::of(sqe), Some(Look::List(_))) && !has_queues && controller.hears_of_namespaces() {
-        controller.association.lists_first.store(true, Ordering::Relaxed);
+    let association = &controller.association;
+    if !matches!(Look::of(sqe), Some(Look::List(_))) || association.has_listed.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let has_queues = association.io_queues.load(Ordering::Relaxed) > 0;
+    if !has_queues && controller.hears_of_namespaces() {
+        association.lists_first.store(true, Ordering::Relaxed);
     }
 }
 

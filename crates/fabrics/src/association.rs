@@ -54,8 +54,10 @@ pub struct Association {
     pub(crate) retry_delays: AtomicBool,
     /// An I/O command was refused because its namespace is not ready for this controller.
     pub(crate) has_refused: AtomicBool,
-    /// The host waited for events of namespaces and listed them before it had an I/O queue, as
-    /// SPDK does, whose block devices do not compare what is behind an NSID.
+    /// The host has listed its namespaces.
+    pub(crate) has_listed: AtomicBool,
+    /// The host waited for events of namespaces when it first listed these, and had no I/O queue,
+    /// as with SPDK, whose block devices do not compare what is behind an NSID.
     pub(crate) lists_first: AtomicBool,
     /// I/O queues that Number of Queues granted: Submission Queues, where they are counted apart.
     pub(crate) granted_queues: AtomicU32,
@@ -115,6 +117,7 @@ impl Association {
             copy_formats: AtomicU16::new(0),
             retry_delays: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
+            has_listed: AtomicBool::new(false),
             lists_first: AtomicBool::new(false),
             granted_queues: AtomicU32::new(0),
             granted_completion_queues: AtomicU32::new(0),

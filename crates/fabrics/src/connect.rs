@@ -27,6 +27,9 @@ pub struct Arrival {
     pub local: String,
     /// The host's address, for status and connection log.
     pub peer: String,
+    /// As much of it as its owner cannot choose: those with the name of a host that have proven
+    /// nothing are told apart by it.
+    pub network: String,
     /// What the connection is worth as a proof of who the host is.
     pub channel: Channel,
 }

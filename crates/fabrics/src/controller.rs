@@ -195,6 +195,8 @@ impl Controller {
         association.write_cache.store(true, Ordering::Relaxed);
         association.copy_formats.store(0, Ordering::Relaxed);
         association.retry_delays.store(false, Ordering::Relaxed);
+        // Another driver may be in charge, such as an operating system's after the firmware's.
+        association.has_listed.store(false, Ordering::Relaxed);
         association.grant_all_queues();
     }
 }

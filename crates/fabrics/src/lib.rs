@@ -60,7 +60,9 @@ pub use model::{
 pub use notice::{CloseReason, Notice, Notices};
 pub use provision::Backing;
 pub use queue::{Failure, Queue};
-pub use registry::{Announced, ControllerInfo, Drain, ObjectRecord, Objects, ProtectionChange, QueueInfo, Registry};
+pub use registry::{
+    Announced, ControllerInfo, Drain, ObjectRecord, Objects, ProtectionChange, QueueInfo, Registry, WAITING_MAX,
+};
 pub use secrets::{Channel, HostSecrets, PskSource, SecureChannelId, TlsPeer};
 pub use step::Step;
 pub use task::{

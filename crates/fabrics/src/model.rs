@@ -61,6 +61,16 @@ pub struct Model {
 }
 
 impl Model {
+    /// The same, where hosts have other keys.
+    #[must_use]
+    pub fn with_keys(
+        &self,
+        secrets: BTreeMap<Nqn, Arc<HostSecrets>>,
+        tls_psks: BTreeMap<Nqn, Arc<Vec<HostPsk>>>,
+    ) -> Self {
+        Self { secrets, tls_psks, ..self.clone() }
+    }
+
     /// Whether a host has a key, by which it can prove who it is.
     pub(crate) fn can_prove(&self, host: &Nqn) -> bool {
         self.secrets.contains_key(host) || self.tls_psks.contains_key(host)

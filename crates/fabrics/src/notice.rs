@@ -70,6 +70,9 @@ pub enum CloseReason {
     /// The host does not accept this controller, or gave up.
     #[error("the host ended its authentication: {}", OfHost(*.0))]
     HostGaveUp(Option<Explanation>),
+    /// The host had not proven who it is, when others came and there were too many of such.
+    #[error("too many hosts connect without having proven who they are, and this one had to make room")]
+    MadeRoom,
     /// The host proved who it is, and what it wants is taken by now.
     #[error("the host proved who it is too late: {0}")]
     NotAdmitted(RefusalReason),

@@ -11,10 +11,11 @@ mod generated;
 mod holders;
 mod host_ids;
 mod info;
-mod keys;
 mod objects;
 mod proof;
+mod protection;
 mod replaced;
+mod waiting;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -60,19 +61,10 @@ use host_ids::ProvenHostIds;
 pub use info::{ControllerInfo, QueueInfo};
 pub use objects::{ObjectRecord, Objects};
 use proof::Proving;
+use protection::Protection;
+pub use protection::ProtectionChange;
 use replaced::Replaced;
-
-/// A change by a host of a namespace's write protection (feature 84h), to be stored with the
-/// model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProtectionChange {
-    /// The subsystem.
-    pub subsystem: Nqn,
-    /// The namespace.
-    pub nsid: Nsid,
-    /// Whether it is now write protected.
-    pub protected: bool,
-}
+pub use waiting::WAITING_MAX;
 
 /// The state that queues share. It has no lock of its own: the target puts it behind one.
 #[derive(Debug)]
@@ -82,8 +74,7 @@ pub struct Registry {
     /// The model's subsystems, with the changes by hosts.
     effective: BTreeMap<Nqn, Arc<Subsystem>>,
     /// Write protection that hosts set, where it differs from the model's.
-    protection: BTreeMap<(Nqn, Nsid), bool>,
-    protection_changes: Vec<ProtectionChange>,
+    protection: Protection,
     /// What NSIDs have named.
     objects: Objects,
     /// Which hosts know of all changes of these.
@@ -97,6 +88,8 @@ pub struct Registry {
     /// PSKs for TLS that authentication has generated.
     generated_psks: GeneratedPsks,
     proven_host_ids: ProvenHostIds,
+    /// What Connect has done to others.
+    notices: Notices,
 }
 
 impl Registry {
@@ -116,8 +109,7 @@ impl Registry {
             limits,
             effective: effective.collect(),
             model,
-            protection: BTreeMap::new(),
-            protection_changes: Vec::new(),
+            protection: Protection::default(),
             objects,
             holders: Holders::default(),
             controllers: Controllers::new(seed),
@@ -126,6 +118,7 @@ impl Registry {
             retired: BTreeMap::new(),
             generated_psks: GeneratedPsks::default(),
             proven_host_ids: ProvenHostIds::default(),
+            notices: Notices::new(),
         }
     }
 
@@ -156,7 +149,8 @@ impl Registry {
     }
 
     /// Decides a [`Task::Connect`](crate::Task::Connect); `data` is the host's Connect data. After
-    /// a refusal another Connect may follow on the queue.
+    /// a refusal another Connect may follow on the queue. The caller delivers what
+    /// [`take_notices`](Self::take_notices) has then.
     pub fn connect(
         &mut self,
         queue: &mut Queue,
@@ -283,17 +277,23 @@ impl Registry {
         self.replace(model, None)
     }
 
+    /// The controllers that would end with this model, by subsystem and number, and why.
+    #[must_use]
+    pub fn ended_by(&self, model: &Model) -> Vec<(Nqn, ControllerId, CloseReason)> {
+        self.controllers.ended_by(model)
+    }
+
     /// The same, after a command of host `by`, which knows about the change. Other hosts are shown
     /// each replaced namespace as gone before they are shown another one with its NSID.
     fn replace(&mut self, model: Arc<Model>, by: Option<&Nqn>) -> Notices {
         self.objects.note(&model);
         let last = core::mem::replace(&mut self.model, model);
-        self.keep_protection(&last);
+        self.protection.follow(&last, &self.model);
         self.generated_psks.retain_hosts(|host| self.model.secrets.contains_key(host));
         self.proven_host_ids.retain_hosts(|host| self.model.can_prove(host));
         let subsystems = self.model.subsystems.iter();
         let next: BTreeMap<_, _> =
-            subsystems.map(|subsystem| (subsystem.nqn.clone(), self.with_protection(subsystem))).collect();
+            subsystems.map(|subsystem| (subsystem.nqn.clone(), self.protection.of(subsystem))).collect();
         let before = core::mem::replace(&mut self.effective, next);
         self.retired.retain(|nqn, _| self.effective.contains_key(nqn));
         self.errors.retain(|nqn, _| self.effective.contains_key(nqn));
@@ -375,7 +375,7 @@ impl Registry {
 
     /// Changes by hosts of the write protection of namespaces since the last call.
     pub fn take_protection_changes(&mut self) -> Vec<ProtectionChange> {
-        core::mem::take(&mut self.protection_changes)
+        self.protection.take_changes()
     }
 
     /// The connection `handle` ends, or has ended: it accepts no more commands, but earlier ones
@@ -618,11 +618,8 @@ impl Registry {
     }
 
     fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
-        self.protection.insert((nqn.clone(), nsid), protected);
-        // The owner of the model needs only the last change of each namespace.
-        self.protection_changes.retain(|change| (&change.subsystem, change.nsid) != (&nqn, nsid));
-        self.protection_changes.push(ProtectionChange { subsystem: nqn.clone(), nsid, protected });
-        let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.with_protection(subsystem)) else {
+        self.protection.set(&nqn, nsid, protected);
+        let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.protection.of(subsystem)) else {
             return;
         };
         let entries = self.controllers.entries.values().filter(|entry| !entry.association.is_closing());
@@ -630,27 +627,6 @@ impl Registry {
             entry.notify(&subsystem, notices);
         }
         self.effective.insert(nqn, Arc::clone(&subsystem));
-    }
-
-    /// Removes the protection set by hosts if the new model changes it, or does not have the
-    /// namespace.
-    fn keep_protection(&mut self, last: &Model) {
-        let model = &self.model;
-        let said = |model: &Model, nqn: &Nqn, nsid| Some(model.subsystem(nqn)?.namespaces.find(nsid)?.write_protected);
-        self.protection.retain(|(nqn, nsid), protected| {
-            let now = said(model, nqn, *nsid);
-            now.is_some() && now == said(last, nqn, *nsid) && now != Some(*protected)
-        });
-    }
-
-    fn with_protection(&self, subsystem: &Arc<Subsystem>) -> Arc<Subsystem> {
-        let of_subsystem = self.protection.iter().filter(|((nqn, _), _)| *nqn == subsystem.nqn);
-        let mut effective = Arc::clone(subsystem);
-        for ((_, nsid), &protected) in of_subsystem {
-            let namespaces = effective.namespaces.with_write_protection(*nsid, protected);
-            Arc::make_mut(&mut effective).namespaces = namespaces;
-        }
-        effective
     }
 
     /// The time-out for a host that requests `wanted_ms`.

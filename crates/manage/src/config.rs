@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 mod derived;
+mod dhchap;
 mod drive;
 mod host;
 pub mod limits;
@@ -24,6 +25,7 @@ mod written;
 
 pub(crate) use derived::digest;
 pub use derived::{default_serial, default_uuid};
+pub use dhchap::{DhchapGroup, DhchapHash};
 pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use host::{Host, KeyPlace};

@@ -31,6 +31,8 @@ pub(crate) enum Form<T: 'static> {
     Boolean { set: Option<fn(&mut T, bool)> },
     /// One of some names.
     Name { names: &'static [&'static str], set: fn(&mut T, &str) },
+    /// Several of some names, at least one, each once.
+    Names { names: &'static [&'static str], set: fn(&mut T, &[&str]) },
     /// Printable ASCII of limited length, as Identify fields want it.
     Printable { chars_max: usize, set: Option<fn(&mut T, String)> },
     /// An NQN.

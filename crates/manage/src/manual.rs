@@ -79,6 +79,7 @@ pub(crate) fn kind_of<T>(form: &Form<T>) -> &'static str {
         Form::Duration { .. } => "duration",
         Form::Boolean { .. } => "boolean",
         Form::Name { .. } | Form::Printable { .. } | Form::Text { .. } => "string",
+        Form::Names { .. } => "list of strings",
         Form::Nqn { .. } => "NQN",
         Form::Other(kind) => kind,
     }
@@ -97,7 +98,7 @@ fn accepted<T>(form: &Form<T>) -> String {
             let duration = |duration| quoted_unit(format_duration(duration));
             format!("{} to {}", duration(*range.start()), duration(*range.end()))
         }
-        Form::Name { names, .. } => {
+        Form::Name { names, .. } | Form::Names { names, .. } => {
             let names: Vec<String> = names.iter().map(|name| format!("`\"{name}\"`")).collect();
             names.join(", ")
         }

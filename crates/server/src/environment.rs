@@ -1,7 +1,9 @@
 //! What a target has from the system below it, or from a simulation: time, chance, what its
-//! namespaces and drives are stored in, what it remembers of them, and the RDMA network.
+//! namespaces and drives are stored in, what it remembers of them, the keys of hosts, and the RDMA
+//! network.
 
 pub(crate) mod fence;
+pub(crate) mod keys;
 pub(crate) mod making;
 pub(crate) mod remembered;
 pub(crate) mod settings;
@@ -16,6 +18,7 @@ use ebof_clock::Clock;
 use ebof_verbs::{LoadError, Network};
 
 use crate::environment::fence::{Fence, Fenced};
+use crate::environment::keys::{KeyPlaces, SystemKeys};
 use crate::environment::making::Making;
 use crate::environment::remembered::{Forgotten, TextStore};
 use crate::environment::stored_keys::StoredKeys;
@@ -45,7 +48,10 @@ pub struct Environment {
     pub host_ids: Option<Arc<dyn TextStore>>,
     /// The keys of hosts that the target was given beside those of its configuration. The default
     /// keeps them as long as the process lives.
-    pub keys: Arc<StoredKeys>,
+    pub stored_keys: Arc<StoredKeys>,
+    /// Where the keys of hosts are that the configuration names. Keyrings with PSKs are the
+    /// kernel's in any case.
+    pub key_places: Arc<dyn KeyPlaces>,
 }
 
 impl Environment {
@@ -131,7 +137,8 @@ impl Default for Environment {
             making: Making::default(),
             objects: Arc::new(Forgotten),
             host_ids: None,
-            keys: Arc::default(),
+            stored_keys: Arc::default(),
+            key_places: Arc::new(SystemKeys),
         }
     }
 }

@@ -23,7 +23,7 @@
 //! | 2 | `drives` | the drives' threads, the table of devices, what hosts are shown of drives | a drive's state: `crates/drive` |
 //! | 2 | `ports` | listeners and their sockets, what a port offers, peers | accepting |
 //! | 1 | `direct` | virtual machines: registers, interrupts, the client's socket | their queues: `server/link/ring.rs` |
-//! | 1 | `environment` | what a target is given: settings, clock, storage, network, stored objects | |
+//! | 1 | `environment` | what a target is given: settings, clock, storage, network, stored objects, keys | |
 //! | 1 | `observe` | what threads note: counters, slow commands, troubles, limits of the log | |
 //!
 //! # Threads
@@ -95,6 +95,7 @@ pub mod firmware {
 pub use drives::DriveOpenError;
 pub use enclosure::{Observer, RunningEnclosure};
 pub use environment::fence::Fence;
+pub use environment::keys::{KeyError, KeyPlaces};
 pub use environment::making::{Making, backings};
 pub use environment::remembered::TextStore;
 pub use environment::settings::Settings;

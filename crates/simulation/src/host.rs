@@ -1,15 +1,21 @@
 //! Hosts, either kind behind one interface. A [`RawHost`] is the simulation's own, and does what a
 //! well-behaved host never would; an [`InitiatorHost`] is the product's. Neither decides what its
-//! commands mean; whoever has it gets their results.
+//! commands mean; whoever has it gets their results. A [`liar::Liar`] is none: it has the name of
+//! one.
 
 mod initiator;
+pub mod liar;
+pub mod proof;
 mod raw;
+pub(crate) mod secrets;
 
 pub use initiator::InitiatorHost;
 pub use raw::RawHost;
 
 use std::time::{Duration, Instant};
 
+use ebof_authentication::Secret;
+use ebof_clock::Clock;
 use ebof_nvme::Nqn;
 
 use crate::story::Failure;
@@ -32,6 +38,10 @@ pub enum Event {
     SettledOnly(Vec<u64>),
     /// Commands can be sent, for the first time or after everything was forgotten.
     Live,
+    /// It has proven who it is, in a transaction that began then.
+    Proven(Instant),
+    /// It was not believed.
+    Denied(Instant),
 }
 
 /// A host.
@@ -91,6 +101,37 @@ impl Host {
         match self {
             Self::Raw(host) => host.leave(shutdown, reset, now),
             Self::Initiator(host) => host.leave(shutdown, reset, now),
+        }
+    }
+
+    /// From now on it proves who it is by this secret.
+    pub fn set_secret(&mut self, secret: Secret, clock: &Clock, now: Instant) {
+        match self {
+            Self::Raw(host) => host.set_secret(secret, clock),
+            Self::Initiator(host) => host.set_secret(secret, now),
+        }
+    }
+
+    /// Has it prove once more who it is, while it is connected.
+    ///
+    /// # Errors
+    /// Never, on a simulated clock.
+    pub fn prove_again(&mut self, now: Instant) -> Result<(), Failure> {
+        match self {
+            Self::Raw(host) => host.prove_again(now),
+            Self::Initiator(host) => {
+                host.prove_again(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// The number of its controller, where commands can be sent.
+    #[must_use]
+    pub fn live_cntlid(&self) -> Option<u16> {
+        match self {
+            Self::Raw(host) => host.cntlid().filter(|_| host.is_live()),
+            Self::Initiator(host) => host.cntlid().filter(|_| host.is_live()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A target with one drive, from when it is started to when it is stopped, killed or cut off.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
@@ -11,14 +11,16 @@ use ebof_backend::{Device, OpenError, Spec};
 use ebof_clock::Clock;
 use ebof_drive::{Answer, Refusal, Request};
 use ebof_loopback::HostEnd;
-use ebof_manage::config::{Attach, DriveProfile, ManagedDrive, Port, Subsystem};
+use ebof_manage::api::{ControllerStatus, Target as _};
+use ebof_manage::config::{Attach, DhchapGroup, DriveProfile, ManagedDrive, Port, Security, Subsystem};
 use ebof_manage::{Config, Listen};
 use ebof_nvme::Nqn;
-use ebof_server::{Environment, RdmaNetwork, Settings, SteppedTarget, Storage, TextStore};
+use ebof_server::{Environment, KeyPlaces, RdmaNetwork, Settings, SteppedTarget, Storage, TextStore};
 
 use crate::disk::Disk;
 use crate::drive;
 use crate::fabric::{Fabric, TARGET};
+use crate::host::secrets::SecretStore;
 use crate::rig;
 use crate::story::Failure;
 use crate::stream::End;
@@ -49,6 +51,8 @@ pub(crate) struct Setting {
     pub(crate) overcommit: bool,
     /// Functions; where there are some, there is a second port.
     pub(crate) functions: u16,
+    /// Hosts without a secret are refused.
+    pub(crate) authenticates: bool,
 }
 
 impl Setting {
@@ -64,12 +68,14 @@ impl Setting {
             namespaces: None,
             overcommit: false,
             functions: 0,
+            authenticates: false,
         }
     }
 }
 
 pub(crate) struct Life {
     target: SteppedTarget,
+    config: Config,
     /// The ports over TCP.
     loopbacks: Vec<ebof_loopback::Port>,
     /// Their names.
@@ -78,6 +84,8 @@ pub(crate) struct Life {
     /// Where it has a port over RDMA.
     fabric: Option<Fabric>,
     connections: u16,
+    /// The latest event that was taken.
+    last_event: u64,
     /// Reactors that did something in their last turn.
     is_busy: Vec<bool>,
 }
@@ -116,13 +124,13 @@ impl TextStore for Notes {
 
 impl Life {
     /// Starts a target that gets so many `Io`s of the system, or as many as it asks for. With a
-    /// network it has a port over RDMA, too.
+    /// network it has a port over RDMA, too; with keys, some hosts have to prove who they are.
     pub(crate) fn open(
         disk: &Arc<Disk>,
         clock: &Clock,
         setting: Setting,
         ios_max: Option<usize>,
-        fabric: Option<&Fabric>,
+        (fabric, keys): (Option<&Fabric>, Option<&Arc<SecretStore>>),
     ) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure(format!("the target does not start: {error:#}"));
         let mut drive = ManagedDrive::new("d0", PATH.parse().map_err(|error| failed(&error))?);
@@ -140,9 +148,17 @@ impl Life {
         let over_rdma = Port::new(2, Listen::rdma(TARGET.ip(), TARGET.port()));
         let ports: Vec<_> = over_tcp.into_iter().chain(fabric.map(|_| over_rdma)).collect();
         subsystem.ports = ports.iter().map(|port| port.name.clone()).collect();
-        let config = Config { ports, subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+        if setting.authenticates {
+            subsystem.security = Security::Authenticated;
+        }
+        let mut config = Config { ports, subsystems: vec![subsystem], drives: vec![drive], ..Config::default() };
+        if let Some(keys) = keys {
+            config.hosts = keys.hosts();
+            // The others take milliseconds each.
+            config.target.dhchap_groups = vec![DhchapGroup::Null];
+        }
         let rdma = fabric.map_or(RdmaNetwork::System, |fabric| RdmaNetwork::Other(fabric.network()));
-        let environment = Environment {
+        let mut environment = Environment {
             clock: clock.clone(),
             io: disk.io_factory(ios_max),
             storage: Arc::new(Shelf(Arc::clone(disk))),
@@ -150,16 +166,29 @@ impl Life {
             objects: Arc::new(Notes(Arc::clone(disk))),
             ..Environment::default()
         };
+        if let Some(keys) = keys {
+            environment.key_places = Arc::clone(keys) as Arc<dyn KeyPlaces>;
+        }
         let settings =
             Settings { threads: Some(setting.reactors), pin: false, spin_us: 0, environment, ..Settings::of(&config) };
-        let target = SteppedTarget::start(config, settings).map_err(|error| failed(&error))?;
+        let target = SteppedTarget::start(config.clone(), settings).map_err(|error| failed(&error))?;
         let loopbacks: Vec<_> = names.iter().filter_map(|name| target.loopback(name)).collect();
         if loopbacks.len() != names.len() {
             return Err(Failure("there is no such port".to_owned()));
         }
         let is_busy = vec![false; target.reactors()];
         let fabric = fabric.cloned();
-        Ok(Self { target, loopbacks, ports: names, clock: clock.clone(), fabric, connections: 0, is_busy })
+        Ok(Self {
+            target,
+            config,
+            loopbacks,
+            ports: names,
+            clock: clock.clone(),
+            fabric,
+            connections: 0,
+            last_event: 0,
+            is_busy,
+        })
     }
 
     /// Where hosts reach it over the in-memory transport.
@@ -194,10 +223,33 @@ impl Life {
 
     /// The same at another port.
     pub(crate) fn accept_at(&mut self, port: usize, stream: End) -> bool {
+        self.accept_from(port, IpAddr::from([127, 0, 0, 1]), stream)
+    }
+
+    /// The same from another address.
+    pub(crate) fn accept_from(&mut self, port: usize, address: IpAddr, stream: End) -> bool {
         let Some(name) = self.ports.get(port) else { return false };
         self.connections = self.connections.wrapping_add(1);
-        let remote = SocketAddr::from(([127, 0, 0, 1], self.connections));
+        let remote = SocketAddr::from((address, self.connections));
         self.target.connect(name, remote, Box::new(stream)).is_ok()
+    }
+
+    /// Has it read the keys of hosts again.
+    pub(crate) fn reread_keys(&self) -> Result<(), Failure> {
+        let applied = self.target.target().apply(self.config.clone());
+        applied.map(|_| ()).map_err(|error| Failure(format!("keys cannot be changed: {error:#}")))
+    }
+
+    /// The controllers that it tells of.
+    pub(crate) fn controllers(&self) -> Vec<ControllerStatus> {
+        self.target.target().status().controllers
+    }
+
+    /// What it has reported since the last call.
+    pub(crate) fn take_events(&mut self) -> Vec<ebof_manage::events::Event> {
+        let since = self.target.target().events().since(self.last_event, usize::MAX);
+        self.last_event = since.latest;
+        since.events
     }
 
     /// Asks it to stop.

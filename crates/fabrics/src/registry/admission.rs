@@ -136,8 +136,8 @@ impl<'r> Admission<'r> {
                 (!self.registry.controllers.cntlids_in_use(&drive).contains(&cntlid)).then_some(cntlid)
             }
             None => {
-                let most = self.registry.limits.controllers;
-                self.registry.controllers.free_cntlid(&nqn, &kind, &request.host, most)
+                let is_due = authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due());
+                self.registry.give_cntlid((&nqn, &kind), &request.host, &arrival.network, is_due)
             }
         };
         let cntlid = cntlid.ok_or(RefusalReason::ControllersExhausted)?;
@@ -146,8 +146,7 @@ impl<'r> Admission<'r> {
             Kind::Io(subsystem) => (subsystem.function.as_ref().map(|of| of.id), subsystem.drive_nqn().clone()),
             Kind::Discovery(_) => (None, nqn.clone()),
         };
-        let proves = authenticator.is_some();
-        let psk = arrival.channel.psk();
+        let (proves, psk) = (authenticator.is_some(), arrival.channel.psk());
         let subsystem = nqn.clone();
         let identity = Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk };
         let association =
@@ -159,6 +158,7 @@ impl<'r> Admission<'r> {
             association: Arc::clone(&association),
             is_open: false,
             peer: arrival.peer.clone(),
+            network: arrival.network.clone(),
             local: arrival.local.clone(),
             connected_ms: now_ms,
             queues: vec![attached],

@@ -57,6 +57,7 @@ pub(super) struct ControllerEntry {
     /// others.
     pub(super) is_open: bool,
     pub(super) peer: String,
+    pub(super) network: String,
     pub(super) local: String,
     pub(super) connected_ms: u64,
     /// The Admin Queue first.
@@ -141,6 +142,17 @@ impl Controllers {
     /// Whether there is a controller of this secure channel.
     pub(super) fn have_channel(&self, channel: SecureChannelId) -> bool {
         self.entries.values().any(|entry| entry.association.psk.and_then(PskSource::channel) == Some(channel))
+    }
+
+    /// Those that would end with this model, by subsystem and number, and why.
+    pub(super) fn ended_by(&self, model: &Model) -> Vec<(Nqn, ControllerId, CloseReason)> {
+        let live = self.entries.values().filter(|entry| !entry.association.is_closing());
+        let ended = |entry: &ControllerEntry| {
+            let association = &entry.association;
+            let reason = no_longer_served(model, association)?;
+            Some((association.subsystem.clone(), association.cntlid, reason))
+        };
+        live.filter_map(ended).collect()
     }
 
     /// Forgets which controller IDs come next in subsystems that there are no more.
@@ -244,16 +256,15 @@ impl Controllers {
         self.check_share(&association.host, 0, limits)
     }
 
-    fn open_count(&self) -> usize {
+    pub(super) fn open_count(&self) -> usize {
         self.entries.values().filter(|entry| entry.is_open).count()
     }
 
     /// A controller ID that is not in use, while there are fewer than `most` controllers. They are
     /// assigned in ascending order, so that one is not soon reused by another host.
     pub(super) fn free_cntlid(&mut self, nqn: &Nqn, kind: &Kind, host: &Nqn, most: u32) -> Option<ControllerId> {
-        let most_entries = usize::try_from(most).unwrap_or(usize::MAX);
         // Those who have proven nothing yet take no place of others.
-        if self.open_count() >= most_entries || self.entries.len() >= most_entries.saturating_mul(2) {
+        if self.open_count() >= usize::try_from(most).unwrap_or(usize::MAX) {
             return None;
         }
         let (least, most) = match kind {

@@ -31,9 +31,10 @@
 //!
 //! SPDK's driver (26.09) looks first, and its block devices go on with whatever there is, without
 //! comparing. They end where the namespace is gone; but what waits in one that ends is sent once
-//! more, as soon as its NSID is in the list again, however long that takes. So a host that lists
-//! namespaces as SPDK does, listening to events before it has I/O queues, is shown first that what
-//! it may hold is gone, then a namespace that executes nothing, until nothing waits any more:
+//! more, as soon as its NSID is in the list again, however long that takes. So a host that begins
+//! to list namespaces as SPDK does, listening to events before it has I/O queues, is shown first
+//! that what it may hold is gone, then a namespace that executes nothing, until nothing waits any
+//! more:
 //! ```text
 //! Unproven   lists, and may hold another        --> Gone       not shown
 //! Gone       has listed, another one is there   --> Refused    shown, I/O commands fail

@@ -87,6 +87,26 @@ pub(crate) const NONE: [u32; 0] = [];
 pub(crate) const ABSENT: Status = Status::INVALID_NAMESPACE.dnr().more();
 pub(crate) const NOT_YET: Status = Status::NAMESPACE_NOT_READY.more();
 
+/// ebof's own host, which compares: it lists namespaces, listens to events after that, and has its
+/// I/O queues later, the more so if it has to authenticate on each.
+#[test]
+fn a_host_that_hears_of_a_change_before_it_has_io_queues_is_no_one_that_compares_nothing() {
+    let mut world = World::new();
+    reload(&mut world, &[namespace(1), namespace(2)]);
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let mut host = Host { admin, cntlid, io: 0 };
+    assert_eq!(list(&mut world, &host), [1, 2]);
+    for _ in 0..4 {
+        assert_eq!(world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
+    }
+    reload(&mut world, &[other(), namespace(2)]);
+    assert_eq!((changed(&mut world, &host), list(&mut world, &host)), (vec![1], vec![2]));
+    host.io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    assert_eq!((list(&mut world, &host), write(&mut world, &host).0), (vec![1, 2], NOT_YET));
+    assert_eq!(identify(&mut world, &host, 0, 1), Status::SUCCESS);
+    assert!(write(&mut world, &host).0.is_success());
+}
+
 // @test data.replaced-namespace
 #[test]
 fn removal_and_addition_are_two_events_and_no_write_reaches_the_wrong_namespace() {

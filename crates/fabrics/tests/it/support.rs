@@ -161,6 +161,8 @@ pub(crate) struct World {
     pub(crate) port: PortId,
     /// The address that hosts connect to.
     pub(crate) local: String,
+    /// Where they come from.
+    pub(crate) network: String,
     /// What they connect through.
     pub(crate) channel: Channel,
     /// The status that devices return.
@@ -209,6 +211,7 @@ impl World {
             now_ms: 1000,
             port: PortId(1),
             local: "198.51.100.7".to_string(),
+            network: "203.0.113.9".to_string(),
             channel: Channel::Plain,
             device_status: Status::SUCCESS,
             drive: drive_of_model(),
@@ -472,8 +475,15 @@ impl World {
         let mut executing = executing;
         loop {
             let queue = self.queues.get_mut(&at).expect("an open connection");
-            let arrival = Arrival { channel: self.channel.clone(), ..arrival(at, self.port, &self.local) };
-            match self.registry.connect(queue, executing, data, &arrival, self.now_ms) {
+            let arrival = Arrival {
+                channel: self.channel.clone(),
+                network: self.network.clone(),
+                ..arrival(at, self.port, &self.local)
+            };
+            let decided = self.registry.connect(queue, executing, data, &arrival, self.now_ms);
+            let notices = self.registry.take_notices();
+            self.deliver(notices);
+            match decided {
                 (Step::Execute(kept, Task::DeferConnect(looks)), _) if !looks.is_empty() => {
                     executing = kept;
                     for _ in looks {
@@ -526,6 +536,7 @@ pub(crate) fn arrival(at: u64, port: PortId, local: &str) -> Arrival {
         port,
         local: local.to_string(),
         peer: format!("203.0.113.9:{at}"),
+        network: "203.0.113.9".to_string(),
         channel: Channel::Plain,
     }
 }

@@ -10,7 +10,8 @@ use crate::command::data::Data;
 use crate::connect::authenticate::{self, Authenticating};
 use crate::connect::establish::success;
 use crate::error::Error;
-use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step};
+use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
+use crate::wait::Waiter;
 
 /// What host and controller agreed on when they authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +28,17 @@ pub struct Reauthenticated {
 }
 
 /// A live Admin Queue. Its other commands go on between the messages.
-struct Live<'c>(&'c Controller);
+struct Live<'c> {
+    controller: &'c Controller,
+    waiter: &'c Waiter,
+}
 
 impl Live<'_> {
     async fn run(&self, sqe: Sqe, data: Data, name: &'static str) -> Result<Data, Kind> {
-        let shared = &self.0.0.shared;
-        let done = self.0.admin_with(&shared.waiter, sqe, data, None).await;
+        let Self { controller, waiter } = *self;
+        let done = controller.admin_with(waiter, sqe, data, None).await;
         let (cqe, data) = done.map_err(|error| match error {
-            Error::Timeout { .. } => Kind::TimedOut { after_ms: self.0.options().admin_timeout_ms.into() },
+            Error::Timeout { .. } => Kind::TimedOut { after_ms: controller.options().admin_timeout_ms.into() },
             _ => Kind::Closed { errno: None },
         })?;
         success(&cqe, name)?;
@@ -57,28 +61,35 @@ impl Authenticating for Live<'_> {
     }
 }
 
-/// Authenticates again. With secure channel concatenation, the key for TLS is replaced: queues that
-/// are connected from now on use the new one.
+/// Authenticates again, and waits until it has.
 pub(super) fn reauthenticate(controller: &Controller) -> Result<Reauthenticated, ConnectError> {
     let shared = &controller.0.shared;
-    let options = controller.options();
-    let mut tried = options.tried(0);
-    tried.step = Step::Authenticate;
-    let info = shared.info();
+    let sequence = async { Ok(again(controller, &shared.waiter).await) };
+    shared.run(sequence).unwrap_or_else(|_| {
+        let kind = Kind::Unsupported { what: "a stepped controller cannot wait for its answers" };
+        Err(ConnectError::new(kind, tried(controller)))
+    })
+}
+
+/// Authenticates again. With secure channel concatenation, the key for TLS is replaced: queues that
+/// are connected from now on use the new one.
+pub(super) async fn again(controller: &Controller, waiter: &Waiter) -> Result<Reauthenticated, ConnectError> {
+    let refused = |kind| ConnectError::new(kind, tried(controller));
+    let (options, info) = (controller.options(), controller.0.shared.info());
     let secure_channel = if info.psk.get().is_some() { SecureChannel::Replace } else { SecureChannel::None };
-    let mut queue = Live(controller);
-    let sequence = async { Ok(authenticate::authenticate(options, secure_channel, &mut queue).await) };
-    let stepped = |_| Err(Kind::Unsupported { what: "a stepped controller cannot wait for its answers" });
-    let proof = shared.run(sequence).unwrap_or_else(stepped);
-    let proof = proof.map_err(|kind| ConnectError::new(kind, tried.clone()))?;
+    let mut queue = Live { controller, waiter };
+    let proof = authenticate::authenticate(options, secure_channel, &mut queue).await.map_err(refused)?;
     if options.dhchap_ctrl_key.is_some() && !proof.is_mutual {
-        return Err(ConnectError::new(Kind::NotProven, tried));
+        return Err(refused(Kind::NotProven));
     }
     let has_replaced_psk = secure_channel == SecureChannel::Replace;
     if has_replaced_psk {
-        let psk = authenticate::generated(options, &proof).map_err(|kind| ConnectError::new(kind, tried))?;
-        info.psk.replace(psk);
+        info.psk.replace(authenticate::generated(options, &proof).map_err(refused)?);
     }
     let Proof { hash, group, is_mutual, .. } = proof;
     Ok(Reauthenticated { hash, group, is_mutual, has_replaced_psk })
+}
+
+fn tried(controller: &Controller) -> Tried {
+    Tried { step: Step::Authenticate, ..controller.options().tried(0) }
 }

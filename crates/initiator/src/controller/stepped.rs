@@ -51,6 +51,7 @@ use crate::admin;
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
+use crate::controller::reauthenticate::{self, Reauthenticated};
 use crate::error::Error;
 use crate::error::connect_error::ConnectError;
 use crate::options::Options;
@@ -213,6 +214,13 @@ impl<B: IoBuffer> QueuePair<B> {
     pub fn due(&mut self) -> Option<Instant> {
         self.0.due()
     }
+}
+
+/// As [`Controller::reauthenticate`]. The result has the same errors.
+#[must_use]
+pub fn reauthenticate(controller: &Controller) -> Sequence<Result<Reauthenticated, ConnectError>> {
+    let (controller, waiter) = (controller.clone(), controller.shared().waiter.another());
+    Sequence::new(waiter.clone(), async move { reauthenticate::again(&controller, &waiter).await })
 }
 
 /// As [`Controller::namespace`]. The result has the same errors.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ebof_nvme::Nqn;
 use serde::Serialize;
 
+use super::dhchap::{DhchapGroup, DhchapHash};
 use super::limits;
 use super::measures::{Measures, NoMeasure};
 use super::written::{as_duration, as_optional_text, as_size64};
@@ -29,6 +30,10 @@ pub struct TargetOptions {
     /// How long a connection may take from its first byte to an accepted Connect.
     #[serde(serialize_with = "as_duration")]
     pub handshake_timeout: Duration,
+    /// The hash functions that hosts may prove themselves by, the preferred one first.
+    pub dhchap_hashes: Vec<DhchapHash>,
+    /// The groups, likewise.
+    pub dhchap_groups: Vec<DhchapGroup>,
     /// How many refused connections are remembered.
     pub refused_journal: u32,
     /// Commands that take this long are remembered as slow; 0 is none.
@@ -80,7 +85,7 @@ pub const SLOW_THRESHOLD: Duration = Duration::from_millis(100);
 
 impl TargetOptions {
     /// Keys that can be changed while the target runs.
-    pub(crate) const LIVE_KEYS: &[&str] = &["slow_threshold", "https", "http"];
+    pub(crate) const LIVE_KEYS: &[&str] = &["slow_threshold", "dhchap_hashes", "dhchap_groups", "https", "http"];
 }
 
 impl Default for TargetOptions {
@@ -92,6 +97,8 @@ impl Default for TargetOptions {
             host_share: 85,
             address_share: 10,
             handshake_timeout: Duration::from_secs(30),
+            dhchap_hashes: DhchapHash::PREFERRED.to_vec(),
+            dhchap_groups: DhchapGroup::PREFERRED.to_vec(),
             refused_journal: 1024,
             slow_threshold: SLOW_THRESHOLD,
             error_log_entries: 64,
@@ -167,6 +174,31 @@ impl TargetOptions {
             },
             default: Value,
             text: "limit for the time from a connection's first byte to its accepted Connect",
+        },
+        Key {
+            name: "dhchap_hashes",
+            form: Form::Names {
+                names: DhchapHash::NAMES,
+                set: |target, names| {
+                    target.dhchap_hashes = names.iter().filter_map(|it| DhchapHash::named(it)).collect();
+                },
+            },
+            default: Value,
+            text: "hash functions that hosts may [prove themselves](security.md#authentication) by, in \
+                   the order of preference: the target takes the first that a host offers. It can be \
+                   changed without a restart, and counts for queues that connect then",
+        },
+        Key {
+            name: "dhchap_groups",
+            form: Form::Names {
+                names: DhchapGroup::NAMES,
+                set: |target, names| {
+                    target.dhchap_groups = names.iter().filter_map(|it| DhchapGroup::named(it)).collect();
+                },
+            },
+            default: Value,
+            text: "Diffie-Hellman groups for that, likewise. Over TLS `\"null\"` comes first, if it is \
+                   in the list",
         },
         Key {
             name: "refused_journal",

@@ -92,7 +92,8 @@ fn unused_numbers_are_assigned_in_order() {
 
 #[test]
 fn a_configuration_round_trips() {
-    for config in [good(EXAMPLE), good(""), good(&in_subsystem("ports = []"))] {
+    let few = "[target]\ndhchap_hashes = [\"sha256\"]\ndhchap_groups = [\"null\", \"ffdhe8192\"]";
+    for config in [good(EXAMPLE), good(""), good(few), good(&in_subsystem("ports = []"))] {
         assert_eq!(good(&config.to_toml().unwrap()), config);
         let json = serde_json::to_string_pretty(&config).unwrap();
         assert_eq!(load("a.json", &json).unwrap().config, config, "as JSON");
@@ -166,6 +167,11 @@ fn each_mistake_is_reported() {
         ("[target]\nhandshake_timeout = \"soon\"", "2:21: error: `soon` has no number"),
         ("[target]\nmetrics = \"9464\"", "2:11: error: `9464` is not an address and a port"),
         ("[target]\ndiscovery_nqn = \"a b\"", "2:17: error: the NQN has a control character or white space at byte 1"),
+        ("[target]\ndhchap_hashes = []", "2:17: error: `dhchap_hashes` is empty: nothing would be accepted"),
+        ("[target]\ndhchap_hashes = \"sha256\"", "2:17: error: `dhchap_hashes` is a string"),
+        ("[target]\ndhchap_groups = [\"null\", 2048]", "2:26: error: `dhchap_groups` is an integer"),
+        ("[target]\ndhchap_groups = [\"ffdhe1024\"]", "2:18: error: `dhchap_groups` is \"ffdhe1024\""),
+        ("[target]\ndhchap_groups = [\"null\", \"null\"]", "2:26: error: `dhchap_groups` has \"null\" twice"),
         ("[ports]\nlisten = \"tcp://[::1]\"", "1:1: error: `ports` is a table, and there can be several"),
         ("[[ports]]\nname = \"a\"", "1:1: error: a port has no `listen`"),
         (
@@ -349,6 +355,31 @@ fn doubtful_configurations_cause_warnings() {
     let unused = warning("no subsystem has the direct port d: no controller can be enabled there");
     assert_eq!(message(&format!("{ports}{}", in_subsystem("ports = [\"t\"]"))), unused);
     assert_eq!(message(&format!("{ports}{}", in_subsystem("ports = [\"t\", \"d\"]"))), None);
+}
+
+/// Secure channel concatenation needs a hash with a cipher suite, and an exchange.
+#[test]
+fn a_port_for_which_no_host_can_get_a_key_causes_a_warning() {
+    let remarks = |target: &str, tls: &str, host: &str| {
+        let text = format!(
+            "[target]\n{target}\n[[ports]]\nname = \"t\"\nlisten = \"tcp://[::1]:0\"\ntls = \"{tls}\"\n\
+             [[hosts]]\nnqn = \"h\"\ndhchap_key = {{ file = \"/k\" }}\n{host}\n{}",
+            in_subsystem("")
+        );
+        let items = load("a.toml", &text).unwrap().remarks.items;
+        items.into_iter().map(|item| item.message).collect::<Vec<_>>()
+    };
+    let none = vec!["port t has TLS, and no host can get a key for it by authentication".to_owned()];
+    for (target, expected) in [
+        ("", &Vec::new()),
+        ("dhchap_groups = [\"null\"]", &none),
+        ("dhchap_groups = [\"null\", \"ffdhe2048\"]", &Vec::new()),
+        ("dhchap_hashes = [\"sha512\"]", &none),
+        ("dhchap_hashes = [\"sha512\", \"sha384\"]", &Vec::new()),
+    ] {
+        assert_eq!(remarks(target, "allowed", ""), *expected, "{target}");
+        assert!(remarks(target, "allowed", "tls_psk = { file = \"/p\" }").is_empty(), "{target}");
+    }
 }
 
 #[test]

@@ -243,10 +243,11 @@ fn the_effect_of_a_ports_change_depends_on_the_key() {
 }
 
 #[test]
-fn what_is_slow_can_change_without_a_restart() {
+fn some_options_can_change_without_a_restart() {
     let after = |options: &str| config(&format!("[target]\n{options}\n{BEFORE}"));
     let effect = |options| Plan::between(&config(BEFORE), &after(options)).changes[0].effect();
     assert_eq!(effect("slow_threshold = \"5ms\""), Effect::Live);
+    assert_eq!(effect("dhchap_hashes = [\"sha256\"]\ndhchap_groups = [\"null\"]"), Effect::Live);
     assert_eq!(effect("slow_threshold = \"5ms\"\nthreads = 2"), Effect::Restart);
 }
 

@@ -66,6 +66,15 @@ fn remark_on_tls(config: &Config, out: &mut Collector<'_>) {
             "`ebof target add key HOST --kind tls` gives one to a running target; or set `tls_psk` of hosts",
         );
     }
+    // What a host without a key for TLS gets one by.
+    let concatenates = |port: &Port| port.tls == PortTls::Allowed && has_secret && !has_psk;
+    let TargetOptions { dhchap_hashes, dhchap_groups, .. } = &config.target;
+    let seals = dhchap_hashes.iter().any(|hash| hash.seals()) && dhchap_groups.iter().any(|group| group.seals());
+    if let Some(port) = config.ports.iter().find(|port| concatenates(port)).filter(|_| !seals) {
+        let message = format!("port {} has TLS, and no host can get a key for it by authentication", port.name);
+        let help = "`dhchap_hashes` needs sha256 or sha384 for that, and `dhchap_groups` one that is not null";
+        out.warning(0..0, message, help);
+    }
     if has_psk && !config.ports.iter().any(|port| has_tls(&port)) {
         let message = "hosts have keys for TLS, and no port has it: they connect without";
         out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");

@@ -65,6 +65,11 @@ impl<'t> Table<'t> {
             Form::Name { names, set } => {
                 values::choice(name, node, names, out).into_iter().for_each(|choice| set(value, choice));
             }
+            Form::Names { names, set } => {
+                let nodes = self.array(name, out);
+                let choices = nodes.and_then(|nodes| values::choices(name, (node, nodes), names, out));
+                choices.into_iter().for_each(|choices| set(value, &choices));
+            }
             Form::Printable { chars_max, set: Some(set) } => {
                 let text = as_string(name, node, out);
                 let text = text.and_then(|text| values::printable(name, text, *chars_max, &node.span, out));

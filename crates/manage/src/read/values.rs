@@ -152,6 +152,40 @@ pub(crate) fn duration(
     Some(duration)
 }
 
+/// Names as a help text has them: `"a", "b" or "c"`.
+fn listed(names: &[&'static str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Some of a list of names, at least one, each once. An element that is wrong is reported; then
+/// there is no list.
+pub(crate) fn choices<'t>(
+    key: &str,
+    (node, elements): (&'t Node, &'t [Node]),
+    names: &[&'static str],
+    out: &mut Collector<'_>,
+) -> Option<Vec<&'t str>> {
+    let mut chosen: Vec<&str> = Vec::new();
+    if elements.is_empty() {
+        let help = format!("accepted: {}; leave `{key}` out for the default", listed(names));
+        out.error(node.span.clone(), format!("`{key}` is empty: nothing would be accepted"), help);
+    }
+    // A list may have any length: more than each name once is reported anyway.
+    for element in elements.iter().take(names.len() + 1) {
+        let Some(name) = choice(key, element, names, out) else { continue };
+        if chosen.contains(&name) {
+            out.error(element.span.clone(), format!("`{key}` has \"{name}\" twice"), "leave one out");
+        }
+        chosen.push(name);
+    }
+    (!chosen.is_empty() && chosen.len() == elements.len()).then_some(chosen)
+}
+
 /// One of a list of names.
 pub(crate) fn choice<'t>(
     key: &str,
@@ -159,12 +193,7 @@ pub(crate) fn choice<'t>(
     names: &[&'static str],
     out: &mut Collector<'_>,
 ) -> Option<&'t str> {
-    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    let accepted = match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        None => String::new(),
-    };
+    let accepted = listed(names);
     let Value::String(text) = &node.value else {
         mismatch(key, node, &accepted, out);
         return None;

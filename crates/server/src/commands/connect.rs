@@ -25,7 +25,11 @@ pub(crate) fn decide(
 ) -> Decided {
     let peer = link.peer();
     let arrival = arrival(handle, peer);
-    let (step, refusal) = context.shared.registry().connect(queue, executing, data, &arrival, context.now_ms);
+    let mut registry = context.shared.registry();
+    let (step, refusal) = registry.connect(queue, executing, data, &arrival, context.now_ms);
+    // Under the lock, so that a later notice does not overtake one.
+    context.shared.deliver(registry.take_notices());
+    drop(registry);
     let is_deferred = matches!(step, Step::Execute(_, Task::DeferConnect(_)));
     if let Some(refusal) = &refusal {
         context.shared.refuse_connect(peer, refusal);
@@ -48,7 +52,10 @@ pub(crate) fn attach(
 ) -> Result<(), End> {
     let peer = link.peer();
     let arrival = arrival(handle, peer);
-    let attached = context.shared.registry().attach(queue, attachment, &arrival, context.now_ms);
+    let mut registry = context.shared.registry();
+    let attached = registry.attach(queue, attachment, &arrival, context.now_ms);
+    context.shared.deliver(registry.take_notices());
+    drop(registry);
     attached.map_err(|refusal: Refusal| {
         context.shared.refuse_connect(peer, &refusal);
         End::NotAttached(refusal.reason)
@@ -61,6 +68,7 @@ fn arrival(handle: Handle, peer: &Peer) -> Arrival {
         port: peer.port.id,
         local: peer.local(),
         peer: peer.address.to_string(),
+        network: peer.address.network(),
         channel: peer.channel.clone(),
     }
 }

@@ -7,69 +7,42 @@ mod keeper;
 mod told;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ebof_authentication::controller::Policy;
 use ebof_authentication::psk::KeyOrigin;
 use ebof_authentication::secret::TextError;
-use ebof_authentication::{ConfiguredPsk, HostPsk, Identity, KeyMaterial, Secret};
+use ebof_authentication::{ConfiguredPsk, Group, Hash, HostPsk, Identity, KeyMaterial, Secret};
 use ebof_fabrics::HostSecrets;
 use ebof_manage::api::{HOST_KEYS_MAX, KeyKind};
-use ebof_manage::config::{Config, Host, KeyPlace};
+use ebof_manage::config::{Config, DhchapGroup, DhchapHash, Host, KeyPlace, TargetOptions};
 use ebof_nvme::Nqn;
-use ebof_state::{
-    KeyringError, PrivateFileError, has_keyring, read_credential, read_private, read_psks, read_user_key,
-};
-use thiserror::Error;
-use zeroize::Zeroizing;
+use ebof_state::{has_keyring, read_psks};
 
+use crate::environment::keys::{KeyError, KeyPlaces};
 use crate::environment::stored_keys::{HostKey, KeyList};
 use crate::life::startup::StartError;
 
-/// The longest file with keys.
-const FILE_BYTES_MAX: usize = 4096;
-/// Where systemd has the credentials of a service.
-const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
-
-/// Why a key cannot be used.
-#[derive(Debug, Error)]
-pub enum KeyError {
-    /// The file cannot be used.
-    #[error(transparent)]
-    File(#[from] PrivateFileError),
-    /// The kernel's key cannot be used.
-    #[error(transparent)]
-    Keyring(#[from] KeyringError),
-    /// A keyring without a key of the host.
-    #[error("no PSK identity in it names the host, or this user may read none (`keyctl show %keyring:{keyring}`)")]
-    NoIdentity {
-        /// The keyring.
-        keyring: String,
-    },
-    /// There are no credentials.
-    #[error("the target has no credentials: they come from `LoadCredential=` of its unit ({CREDENTIALS} is not set)")]
-    NoCredentials,
-    /// A file without a key.
-    #[error("there is no key in it: {maker} makes one")]
-    Empty {
-        /// What makes one.
-        maker: &'static str,
-    },
-    /// Too many keys.
-    #[error("there are more than {most} keys in it")]
-    Many {
-        /// How many there may be.
-        most: usize,
-    },
-    /// Something that is no key.
-    #[error("line {line}: {error}")]
-    Text {
-        /// The line.
-        line: usize,
-        /// What is wrong.
-        #[source]
-        error: TextError,
-    },
+/// The hashes and groups that are acceptable in proofs.
+pub(crate) fn policy(target: &TargetOptions) -> Policy {
+    let hash = |hash: &DhchapHash| match hash {
+        DhchapHash::Sha256 => Hash::Sha256,
+        DhchapHash::Sha384 => Hash::Sha384,
+        DhchapHash::Sha512 => Hash::Sha512,
+    };
+    let group = |group: &DhchapGroup| match group {
+        DhchapGroup::Null => Group::Null,
+        DhchapGroup::Ffdhe2048 => Group::Ffdhe2048,
+        DhchapGroup::Ffdhe3072 => Group::Ffdhe3072,
+        DhchapGroup::Ffdhe4096 => Group::Ffdhe4096,
+        DhchapGroup::Ffdhe6144 => Group::Ffdhe6144,
+        DhchapGroup::Ffdhe8192 => Group::Ffdhe8192,
+    };
+    Policy {
+        hashes: target.dhchap_hashes.iter().map(hash).collect(),
+        groups: target.dhchap_groups.iter().map(group).collect(),
+        ..Policy::default()
+    }
 }
 
 /// The keys of all hosts that have some.
@@ -85,15 +58,15 @@ pub(crate) struct HostKeys {
 type ParseKey<K> = fn(&str) -> Result<K, TextError>;
 
 impl HostKeys {
-    /// Reads them.
-    pub(crate) fn read(config: &Config) -> Result<Self, StartError> {
+    /// Reads them from where the configuration says that they are.
+    pub(crate) fn read(config: &Config, store: &dyn KeyPlaces) -> Result<Self, StartError> {
         let mut keys = Self::default();
         for host in &config.hosts {
             if let Some(place) = &host.dhchap_key {
-                let secrets = read(host, "dhchap_key", place, HOST_KEYS_MAX, Secret::parse)?;
+                let secrets = read(store, host, "dhchap_key", place, HOST_KEYS_MAX, Secret::parse)?;
                 let place = host.dhchap_ctrl_key.as_ref();
                 let controller =
-                    place.map(|place| read(host, "dhchap_ctrl_key", place, 1, Secret::parse)).transpose()?;
+                    place.map(|place| read(store, host, "dhchap_ctrl_key", place, 1, Secret::parse)).transpose()?;
                 let controller = controller.and_then(|mut keys| keys.pop());
                 keys.secrets.insert(host.nqn.clone(), Arc::new(HostSecrets { host: secrets, controller }));
             }
@@ -103,7 +76,7 @@ impl HostKeys {
                         read_keyring(host, keyring).map_err(|error| host_key(host, "tls_psk", place, error))?
                     }
                     _ => {
-                        let psks = read(host, "tls_psk", place, HOST_KEYS_MAX, ConfiguredPsk::parse)?;
+                        let psks = read(store, host, "tls_psk", place, HOST_KEYS_MAX, ConfiguredPsk::parse)?;
                         psks.into_iter().map(HostPsk::Configured).collect()
                     }
                 };
@@ -170,13 +143,14 @@ impl HostKeys {
 
 /// Reads what `key` of a host names.
 fn read<K>(
+    store: &dyn KeyPlaces,
     host: &Host,
     key: &'static str,
     place: &KeyPlace,
     most: usize,
     parse: ParseKey<K>,
 ) -> Result<Vec<K>, StartError> {
-    let read = read_place(place).and_then(|text| parse_lines(&text, most, parse));
+    let read = store.read(place).and_then(|text| parse_lines(&text, most, parse));
     let read = read.and_then(|keys| {
         let maker = if key == "tls_psk" { "`ebof gen-tls-key`" } else { "`ebof gen-dhchap-key`" };
         if keys.is_empty() { Err(KeyError::Empty { maker }) } else { Ok(keys) }
@@ -206,18 +180,6 @@ fn read_keyring(host: &Host, keyring: &str) -> Result<Vec<HostPsk>, KeyError> {
         psks.push(HostPsk::Derived { identity, key: KeyMaterial::new(key.payload.to_vec()) });
     }
     if psks.is_empty() { Err(KeyError::NoIdentity { keyring: keyring.to_owned() }) } else { Ok(psks) }
-}
-
-fn read_place(place: &KeyPlace) -> Result<Zeroizing<String>, KeyError> {
-    Ok(match place {
-        KeyPlace::File(path) => read_private(Path::new(path), FILE_BYTES_MAX)?,
-        KeyPlace::Keyring(name) => read_user_key(name)?,
-        KeyPlace::Credential(name) => {
-            let directory = std::env::var_os(CREDENTIALS).map(PathBuf::from).ok_or(KeyError::NoCredentials)?;
-            // Whose they are and who may read them is systemd's matter.
-            read_credential(&directory.join(name), FILE_BYTES_MAX)?
-        }
-    })
 }
 
 fn parse_lines<K>(text: &str, most: usize, parse: ParseKey<K>) -> Result<Vec<K>, KeyError> {

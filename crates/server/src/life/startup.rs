@@ -30,7 +30,7 @@ use crate::drives::{self, DriveActor, DriveThreads};
 use crate::environment::making::Making;
 use crate::environment::{Environment, RdmaNetwork};
 use crate::life::control::Listening;
-use crate::life::keys::HostKeys;
+use crate::life::keys::{self, HostKeys};
 use crate::life::missing::MissingKey;
 use crate::life::object::{Identifiers, identifiers, object_of};
 use crate::ports::listener::{Bound, RdmaListener, as_io_error};
@@ -99,7 +99,7 @@ impl Devices {
         threads: &mut DriveThreads<'_>,
         mut missing: impl FnMut(MissingKey, StartError) -> Result<(), StartError>,
     ) -> Result<Self, StartError> {
-        let keys = HostKeys::read(config)?;
+        let keys = HostKeys::read(config, &*environment.key_places)?;
         let mut devices = Self { keys, environment: environment.clone(), ..Self::default() };
         for subsystem in config.enabled_subsystems() {
             for namespace in subsystem.enabled_namespaces() {
@@ -287,9 +287,10 @@ impl Devices {
         };
         let mut model = Model::new(discovery);
         model.generation = generation;
-        let HostKeys { secrets, tls_psks } = self.keys.with(&self.environment.keys.list());
+        let HostKeys { secrets, tls_psks } = self.keys.with(&self.environment.stored_keys.list());
         model.secrets = secrets;
         model.tls_psks = tls_psks;
+        model.authentication = keys::policy(&config.target);
         model.ports = ports.iter().map(|listening| port_of(&listening.port)).collect();
         model.disabled =
             config.subsystems.iter().filter(|it| !it.enabled).map(|subsystem| subsystem.nqn.clone()).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ebof_fabrics::Channel;
 use ebof_manage::api;
 
-use crate::observe::log_limit::LogSubject;
+use crate::observe::log_limit::{LogSubject, Network};
 use crate::ports::port::PortState;
 
 /// The other end of a link, as admission and the log need it.
@@ -61,6 +61,14 @@ impl PeerAddress {
         match self {
             Self::Network { remote, .. } => remote.ip().into(),
             Self::SameProcess | Self::Direct => LogSubject::Target,
+        }
+    }
+
+    /// As much of it as its owner cannot choose.
+    pub(crate) fn network(self) -> String {
+        match self {
+            Self::Network { remote, .. } => Network::of(remote.ip()).to_string(),
+            Self::SameProcess | Self::Direct => String::new(),
         }
     }
 

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use ebof_authentication::{Group, Hash};
 use ebof_initiator::{ConnectErrorKind, Controller, KeySource, Options, State};
 use ebof_manage::api::{RefusalReason, Target as _};
-use ebof_manage::config::{PortTls, Security};
+use ebof_manage::config::{DhchapGroup, DhchapHash, PortTls, Security, TargetOptions};
 use ebof_nvme::Nsid;
 
 use crate::authentication::{Rig, secret, with_key, works};
@@ -121,6 +122,30 @@ fn a_live_controller_authenticates_again() {
         let error = controller.reauthenticate().unwrap_err();
         assert!(error.summary().contains("does not take this host for"), "{error:#}");
     }
+}
+
+/// Without a restart, and for those that connect then.
+#[test]
+fn the_target_takes_the_hashes_and_groups_that_it_is_told() {
+    let mut rig = rig(Security::Authenticated);
+    rig.config.target.dhchap_hashes = vec![DhchapHash::Sha384, DhchapHash::Sha512];
+    rig.config.target.dhchap_groups = vec![DhchapGroup::Null];
+    let (target, address) = rig.start();
+    let first = Controller::connect(&with_key(address, secret(1))).unwrap();
+    let by = |controller: &Controller| controller.reauthenticate().map(|done| (done.hash, done.group)).unwrap();
+    assert_eq!(by(&first), (Hash::Sha384, Group::Null));
+    // Without an exchange there is no key for TLS.
+    let error = Controller::connect(&concatenated(address)).unwrap_err();
+    assert!(matches!(error.kind(), ConnectErrorKind::Authentication(_)), "{error:#}");
+
+    rig.config.target.dhchap_hashes = TargetOptions::default().dhchap_hashes;
+    rig.config.target.dhchap_groups = vec![DhchapGroup::Null, DhchapGroup::Ffdhe2048];
+    target.apply(rig.config.clone()).unwrap();
+    let second = Controller::connect(&concatenated(address)).unwrap();
+    assert_eq!(by(&second), (Hash::Sha256, Group::Ffdhe2048));
+    let third = Controller::connect(&with_key(address, secret(1))).unwrap();
+    assert_eq!(by(&third), (Hash::Sha512, Group::Null));
+    works(&first);
 }
 
 #[test]

@@ -123,6 +123,8 @@ impl World {
             | Event::Lost(_)
             | Event::Settled
             | Event::SettledOnly(_)
+            | Event::Proven(_)
+            | Event::Denied(_)
             | Event::Live => {}
         }
     }
@@ -254,7 +256,7 @@ impl System for World {
     fn each_blocks(&mut self, _change: impl FnMut(&mut Blocks)) {}
 
     fn start(&mut self) -> Result<(), Failure> {
-        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, None)?);
+        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, (None, None))?);
         if self.present.is_empty() {
             self.introduce()?;
         }

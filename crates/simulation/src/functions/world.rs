@@ -354,7 +354,7 @@ impl System for World {
     }
 
     fn start(&mut self) -> Result<(), Failure> {
-        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, None)?);
+        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, (None, None))?);
         if self.spaces.is_empty() {
             return self.set_up();
         }

@@ -2,13 +2,17 @@
 //! pairs and by handles of namespaces, which repeat what was lost, is reset, reconnects and
 //! disconnects. What it says to its user becomes events.
 
+mod proof;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 use ebof_initiator::stepped::{self, AdminCommand, AdminQueue, QueuePair, Sequence};
-use ebof_initiator::{ConnectError, Controller, Data, Error, Namespace, Options, State, SubmitError, Transport};
+use ebof_initiator::{
+    ConnectError, Controller, Data, Error, Namespace, Options, Reauthenticated, State, SubmitError, Transport,
+};
 use ebof_nvme::io::{BlockRange, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Cqe, HostId, Nqn, Nsid, Sqe, Status};
@@ -45,6 +49,8 @@ pub struct InitiatorHost {
     lost_before: Vec<u64>,
     /// What there is to say at the next step.
     events: Vec<Event>,
+    /// The controller was made with another secret than it has now.
+    is_outdated: bool,
 }
 
 #[derive(Debug)]
@@ -59,6 +65,8 @@ enum Phase {
 struct Up {
     queues: Vec<Queue>,
     opening: Option<Sequence<Result<QueuePair, Error>>>,
+    /// It proves again who it is, since then.
+    proving: Option<(Instant, Sequence<Result<Reauthenticated, ConnectError>>)>,
     happened: Receiver<ebof_initiator::Event>,
     admin_queue: AdminQueue,
     controller: Controller,
@@ -121,7 +129,15 @@ impl InitiatorHost {
             lost: Vec::new(),
             lost_before: Vec::new(),
             events: Vec::new(),
+            is_outdated: false,
         }
+    }
+
+    /// The number of its controller.
+    #[must_use]
+    pub fn cntlid(&self) -> Option<u16> {
+        let Phase::Up(up) = &self.phase else { return None };
+        Some(up.controller.id().0)
     }
 
     /// Whether its queues are queue pairs of the RDMA network.
@@ -246,6 +262,7 @@ impl InitiatorHost {
                 due.push(up.admin_queue.due());
                 due.extend(up.queues.iter_mut().map(|queue| queue.pair.due()));
                 due.extend(up.opening.as_ref().map(Sequence::due));
+                due.extend(up.proving.as_ref().map(|(_, sequence)| sequence.due()));
             }
         }
         due.extend(self.calls.values().map(|call| match call {
@@ -266,16 +283,25 @@ impl InitiatorHost {
         match &mut self.phase {
             Phase::Down { until } if *until <= now => {
                 self.phase = Phase::Connecting(stepped::connect(&self.options));
-                self.since = now;
+                (self.since, self.is_outdated) = (now, false);
             }
             Phase::Down { .. } => {}
             Phase::Connecting(sequence) => match sequence.step() {
                 Some(Ok((controller, admin_queue))) => {
+                    if self.options.dhchap_key.is_some() {
+                        events.push(Event::Proven(self.since));
+                    }
                     self.phase = Phase::Up(Box::new(Up::new(controller, admin_queue)));
                     self.since = now;
+                    if self.is_outdated {
+                        self.leave(true, false, now);
+                    }
                 }
                 Some(Err(error)) => {
                     trace(|| format!("{}: {}", self.options.host_nqn, error.summary()));
+                    if proof::is_denied(&error) && !self.is_outdated {
+                        events.push(Event::Denied(self.since));
+                    }
                     self.phase = Phase::Down { until: now + Duration::from_millis(200) };
                 }
                 None if now > self.since + PATIENCE => return fail("connecting does not come to its end"),
@@ -347,6 +373,7 @@ impl InitiatorHost {
             }
         });
         self.lost(lost, events)?;
+        self.step_proof(events);
         self.go_on(now, events)
     }
 
@@ -410,7 +437,16 @@ impl InitiatorHost {
 impl Up {
     fn new(controller: Controller, admin_queue: AdminQueue) -> Self {
         let happened = controller.events();
-        Self { queues: Vec::new(), opening: None, happened, admin_queue, controller, is_told: false, is_leaving: false }
+        Self {
+            queues: Vec::new(),
+            opening: None,
+            proving: None,
+            happened,
+            admin_queue,
+            controller,
+            is_told: false,
+            is_leaving: false,
+        }
     }
 }
 

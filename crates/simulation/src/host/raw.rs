@@ -2,16 +2,19 @@
 //! and lost. It decides nothing about what its commands mean; whoever has it is notified how they
 //! ended.
 
-use std::collections::BTreeMap;
+mod proof;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
+use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Nqn, QueueId, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use super::Event;
+use super::proof::{Prover, Transaction};
 use crate::story::{Failure, fail};
 use crate::wire::{Command, CompletedCommand, Lost, Wire};
 
@@ -33,6 +36,9 @@ enum Purpose {
     Look,
     KeepAlive,
     Leave,
+    /// A message of its proof of who it is, and the controller's to it.
+    Say,
+    Listen,
 }
 
 #[derive(Debug)]
@@ -44,6 +50,8 @@ struct Queue {
     /// Connect was sent.
     is_asked: bool,
     is_connected: bool,
+    /// It proves who it is.
+    proof: Option<Transaction>,
     /// The controller has closed it, on its way to the end of a reset or a shutdown.
     is_closed: bool,
 }
@@ -83,6 +91,10 @@ pub struct RawHost {
     keep_alive_at: Instant,
     /// A controller may be refused: it tries again later.
     is_patient: bool,
+    /// Whoever has to prove who he is.
+    prover: Option<Prover>,
+    /// The last that it has said for that.
+    pub said: VecDeque<Vec<u8>>,
 }
 
 impl RawHost {
@@ -102,6 +114,8 @@ impl RawHost {
             look_at: None,
             keep_alive_at: now,
             is_patient: false,
+            prover: None,
+            said: VecDeque::new(),
         }
     }
 
@@ -345,13 +359,9 @@ impl RawHost {
         let status = ended.cqe.status();
         match purpose {
             Purpose::Op(op) => events.push(Event::Ended(op, ended)),
-            Purpose::Connect if status.is_success() => {
-                queue.is_connected = true;
-                if queue.id == 0 {
-                    self.cntlid = ConnectResult::connected(ended.cqe.result()).0.0;
-                    let enable = Property::set(offset::CC, Cc::ENABLE.0);
-                    self.send(0, Purpose::Enable, plain(enable), now);
-                }
+            Purpose::Connect if status.is_success() => self.admitted(at, ended.cqe.result(), now)?,
+            Purpose::Say | Purpose::Listen => {
+                self.proof_ended(at, purpose == Purpose::Say, &ended, now, events);
             }
             // The controller of before may still be at work, or this one is gone already.
             Purpose::Connect if status.is(Status::CONNECT_CONTROLLER_BUSY) || at > 0 => {
@@ -395,7 +405,16 @@ const ADMIN_ENTRIES: usize = 32;
 
 impl Queue {
     fn new(wire: Wire, id: u16, entries: usize) -> Self {
-        Self { wire, id, entries, under_way: BTreeMap::new(), is_asked: false, is_connected: false, is_closed: false }
+        Self {
+            wire,
+            id,
+            entries,
+            under_way: BTreeMap::new(),
+            is_asked: false,
+            is_connected: false,
+            proof: None,
+            is_closed: false,
+        }
     }
 
     /// Its connection is gone, and with it the answers to what is under way.

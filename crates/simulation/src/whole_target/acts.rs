@@ -90,6 +90,22 @@ pub enum What {
     },
     /// From now on hosts register with every namespace that they come to know.
     Cluster,
+    /// A host proves once more who it is.
+    Prove {
+        host: usize,
+    },
+    /// The secret of a host changes; it learns of it after the pause.
+    Rekey {
+        host: usize,
+        is_mistake: bool,
+        pause: Duration,
+    },
+    /// Somebody uses the name of a host that has a secret.
+    Lie {
+        victim: usize,
+        lie: Lie,
+        linger: Duration,
+    },
     System(SystemAct),
 }
 
@@ -124,6 +140,66 @@ pub enum Reserve {
     Preempt { victim: usize, kind: u8, abort: bool },
     Release { kind: u8 },
     Clear,
+}
+
+/// What somebody tries who has the name of a host, and not its secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// Commands to an Admin Queue, without a proof.
+    Admin,
+    /// Commands to an I/O queue of the host's controller.
+    Io,
+    /// A proof by a secret that is none.
+    Secret,
+    /// A proof by a secret that was good.
+    OldSecret,
+    /// What the controller or the host has said comes back.
+    Reflect,
+    /// The host's messages, once more.
+    Replay,
+    /// Messages that are none, or come too early.
+    Nonsense,
+    /// Many connections that wait.
+    Flood,
+}
+
+/// Adds to a story that its hosts prove who they are, and that somebody lies.
+pub(super) fn add_lies(acts: Vec<Act<What>>, random: &mut Random) -> Vec<Act<What>> {
+    let percent = random.weighted(&[(2, 4), (2, 12), (1, 30)]);
+    let mut all = Vec::new();
+    for act in acts {
+        all.push(act);
+        if random.percent(percent) {
+            let (chances, steps, what) = (random.number(), random.below(30), security(random));
+            all.push(Act { chances, steps, what });
+        }
+    }
+    all
+}
+
+fn security(random: &mut Random) -> What {
+    let host = random.index(HOSTS);
+    match random.below(10) {
+        0..2 => What::Prove { host },
+        2 => {
+            let pause = Duration::from_micros(1 << (10 + random.below(13)));
+            What::Rekey { host, is_mistake: random.percent(40), pause }
+        }
+        _ => {
+            let lie = random.weighted(&[
+                (4, Lie::Admin),
+                (4, Lie::Io),
+                (2, Lie::Secret),
+                (2, Lie::OldSecret),
+                (2, Lie::Reflect),
+                (2, Lie::Replay),
+                (1, Lie::Nonsense),
+                (2, Lie::Flood),
+            ]);
+            let linger = Duration::from_micros(1 << random.below(25));
+            What::Lie { victim: host, lie, linger }
+        }
+    }
 }
 
 pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {

@@ -1,10 +1,13 @@
 //! A target, its disk and its hosts, one step after the other, and what the hosts may see.
 
 mod compare;
+mod events;
 mod io;
 mod learn;
+mod liar;
 mod lives;
 mod manage;
+mod proofs;
 mod replay;
 mod reserve;
 
@@ -14,12 +17,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_drive::BlockFormat;
-use ebof_nvme::Status;
+use ebof_nvme::{Nqn, Status};
 
 use super::acts::{BLOCKS, HOSTS, SLOTS, What};
+use super::is_proven;
 use crate::fabric::Fabric;
+use crate::host::liar::Liar;
 use crate::host::{Event, Host, InitiatorHost, RawHost, nqn};
 use crate::model::{Blocks, InFlux, Op, Tick, serial};
+use crate::random::Random;
 use crate::reach::Reach;
 use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
@@ -171,6 +177,19 @@ pub(super) struct World {
     replays: replay::Replays,
     /// By serial number, what was written where.
     written: BTreeMap<u32, (u16, Range<u64>)>,
+    /// Of the hosts.
+    names: Vec<Nqn>,
+    /// Lists of namespaces that hosts wait for, and what they look for in them.
+    scans: BTreeMap<Op, Vec<u32>>,
+    /// Where hosts prove who they are.
+    proofs: Option<proofs::Proofs>,
+    liar: Liar,
+    threats: liar::Threats,
+}
+
+/// The identifier of a host.
+fn host_id(host: usize) -> [u8; 16] {
+    [u8::try_from(host + 1).unwrap_or(u8::MAX); 16]
 }
 
 impl World {
@@ -190,10 +209,11 @@ impl World {
         };
         let fabric = Fabric::new(&clock, random.number());
         let subsystem = nqn(SUBSYSTEM)?;
-        let mut hosts = Vec::new();
+        let (mut hosts, mut names) = (Vec::new(), Vec::new());
         for number in 0..HOSTS {
             let name = nqn(&format!("nqn.2014-08.org.example:host{number}"))?;
-            let id = [u8::try_from(number + 1).unwrap_or(u8::MAX); 16];
+            let id = host_id(number);
+            names.push(name.clone());
             // One at least can use every format: the initiator leaves those with metadata alone.
             hosts.push(if number > 0 && random.percent(60) {
                 let way = RdmaRoute { fabric: fabric.clone(), from: Fabric::address(number) };
@@ -204,7 +224,19 @@ impl World {
                 Host::Raw(Box::new(RawHost::new(name, id, subsystem.clone(), queues, entries, clock.now())))
             });
         }
+        let proofs =
+            is_proven(seed).then(|| proofs::Proofs::choose(&mut Random::for_part(seed, 6), &names, clock.now()));
+        for (host, secret) in proofs.iter().flat_map(proofs::Proofs::secrets) {
+            hosts[host].set_secret(secret, &clock, clock.now());
+        }
+        let authenticates = proofs.as_ref().is_some_and(|proofs| proofs.are_demanded);
+        let setting = Setting { authenticates, ..setting };
         Ok(Self {
+            liar: Liar::new(subsystem),
+            names,
+            scans: BTreeMap::new(),
+            proofs,
+            threats: liar::Threats::new(clock.now()),
             replays: replay::Replays::choose(&hosts, &mut rig.chances),
             rig,
             setting,
@@ -357,105 +389,6 @@ impl World {
         Ok(())
     }
 
-    /// Handles an event of a host.
-    fn on_event(&mut self, host: usize, event: Event) -> Result<(), Failure> {
-        match event {
-            Event::Ended(op, ended) => self.ended(op, &ended),
-            Event::Lost(ops) => {
-                self.rig.note(|| format!("host {host} has lost its connections, with {ops:?}"));
-                let is_leaving = matches!(&self.hosts[host], Host::Raw(raw) if raw.is_leaving());
-                self.keep_waiting(&ops);
-                for op in ops {
-                    let Some(flight) = self.flights.remove(&op) else { continue };
-                    let flight = Flight { is_cut_off: is_leaving, ..flight };
-                    if let Some(space) = self.spaces.get_mut(&flight.nsid) {
-                        space.blocks.end_read(op);
-                    }
-                    self.forget_compared(op);
-                    if self.rig.is_comparing && flight.kind == Kind::Read {
-                        let (nsid, range) = (flight.nsid, flight.range.clone());
-                        self.unread.push(io::Unread { nsid, range, conflicts: false });
-                    }
-                    self.lost_manage(op, &flight);
-                    // Its time-out has passed: whether it is done yet is known when the controller
-                    // was reset.
-                    if flight.kind == Kind::Manage && self.hosts[host].is_live() {
-                        self.hosts[host].leave(false, true, self.rig.clock.now());
-                    }
-                    self.ghosts.insert(op, flight);
-                }
-                Ok(())
-            }
-            Event::Refused(op, why) => self.refused(op, &why),
-            Event::Settled => {
-                self.confirm_ended("was told that its queues are closed", host, |_, flight| flight.host == host)
-            }
-            Event::SettledOnly(ops) => {
-                self.rig.count("reconnects");
-                self.confirm_ended("has connected again", host, |op, _| ops.contains(&op))?;
-                self.join_all(host);
-                Ok(())
-            }
-            Event::Live => {
-                self.rig.note(|| format!("host {host} is connected"));
-                self.spaces.values_mut().for_each(|space| _ = space.strangers.insert(host));
-                self.handles.retain(|(of, _), _| *of != host);
-                self.replay(host);
-                self.scan(host);
-                self.rig.count("associations");
-                if self.is_over_rdma(host) {
-                    self.rig.count("associations over RDMA");
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// These of the commands whose connections are gone can do nothing any more.
-    fn end_unknown(&mut self, which: impl Fn(Op, &Flight) -> bool) {
-        let now = self.rig.now();
-        let spaces = &mut self.spaces;
-        let mut unregistered = Vec::new();
-        self.ghosts.retain(|&op, flight| {
-            let is_over = which(op, flight);
-            if is_over && let Some(space) = spaces.get_mut(&flight.nsid) {
-                space.blocks.end_unknown(op, flight.range.clone(), now);
-            }
-            unregistered.extend(flight.kind.unregisters().filter(|_| is_over).map(|host| (flight.nsid, host)));
-            !is_over
-        });
-        unregistered.into_iter().for_each(|(nsid, host)| _ = self.unregister(nsid, host));
-    }
-
-    /// The same, as a host has it from the target: then no write of them is at the disk, nor comes
-    /// there.
-    fn confirm_ended(&mut self, why: &str, host: usize, which: impl Fn(Op, &Flight) -> bool) -> Result<(), Failure> {
-        let writes = self.ghosts.iter().filter(|(op, flight)| flight.is_write() && which(**op, flight));
-        let mut serials: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        for (&op, flight) in writes {
-            serials.entry(flight.nsid).or_default().insert(serial(op));
-        }
-        self.end_unknown(which);
-        for (nsid, serials) in serials {
-            if let Some(space) = self.spaces.get(&nsid) {
-                self.rig.disk.bar(serials.iter().map(|&serial| space.blocks.mark(serial)));
-            }
-            if !self.at_disk(nsid, &serials).is_empty() {
-                return fail(format!(
-                    "host {host} {why}, and a write of before to namespace {nsid} is still at the disk"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Which of these writes to a namespace are at the disk, as far as that can be seen: where
-    /// blocks are encrypted it cannot.
-    fn at_disk(&self, nsid: u32, serials: &BTreeSet<u32>) -> BTreeSet<u32> {
-        let Some(space) = self.spaces.get(&nsid) else { return BTreeSet::new() };
-        self.rig.disk.writes_under_way(|word| space.blocks.serial_in(word)).intersection(serials).copied().collect()
-    }
-
     fn ended(&mut self, op: Op, ended: &CompletedCommand) -> Result<(), Failure> {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let status = ended.cqe.status();
@@ -500,20 +433,24 @@ impl System for World {
             What::Reserve { host, queue, slot, reserve } => self.reserve(host, queue, slot, reserve),
             What::Fence { host, queue, kind, abort } => self.fence(host, queue, kind, abort),
             What::Break { host, queue, bytes } => {
+                self.threaten(host);
                 self.hosts[host].break_after(queue, bytes);
                 Ok(())
             }
             What::Vanish { host, pause } => {
                 let host = self.busier(host);
+                self.threaten(host);
                 let lost = self.hosts[host].drop_all(now, pause);
                 lost.into_iter().try_for_each(|event| self.on_event(host, event))
             }
             What::Leave { host, shutdown, reset } => {
                 let host = self.busier(host);
+                self.threaten(host);
                 self.hosts[host].leave(shutdown, reset, now);
                 Ok(())
             }
             What::Unplug { time } => {
+                self.threaten_all();
                 self.fabric.remove_device(time);
                 Ok(())
             }
@@ -522,22 +459,30 @@ impl System for World {
                 self.is_cluster = true;
                 Ok(())
             }
+            What::Prove { host } => self.prove(host),
+            What::Rekey { host, is_mistake, pause } => self.rekey(host, is_mistake, pause),
+            What::Lie { victim, lie, linger } => self.lie(victim, lie, linger),
             What::System(act) => self.system_act(act),
         }
     }
 
     fn parts(&self) -> usize {
-        self.life.as_ref().map_or(0, Life::parts) + HOSTS
+        // He who lies comes last, where there is one.
+        let liars = usize::from(self.proofs.is_some());
+        self.life.as_ref().map_or(0, Life::parts) + HOSTS + liars
     }
 
     fn turn(&mut self, part: usize) -> Result<(), Failure> {
         if part < HOSTS {
             return self.step_host(part);
         }
-        if let Some(life) = &mut self.life {
-            life.turn(part - HOSTS);
+        match &mut self.life {
+            Some(life) if part - HOSTS < life.parts() => {
+                life.turn(part - HOSTS);
+                Ok(())
+            }
+            _ => self.step_liar(),
         }
-        Ok(())
     }
 
     fn after_turns(&mut self) -> Result<(), Failure> {
@@ -545,6 +490,7 @@ impl System for World {
             let (owner, serial) = (word >> 48, word & 0xffff_ffff);
             return fail(format!("write #{serial} of namespace {owner} begins after it was said to be over"));
         }
+        self.step_proofs()?;
         self.step_manage()
     }
 
@@ -552,6 +498,8 @@ impl System for World {
         let now = self.rig.clock.now();
         let hosts = self.hosts.iter_mut().filter_map(|host| host.due(now)).min();
         let replays = self.replay_due();
+        let proofs = self.proofs.as_ref().and_then(proofs::Proofs::due);
+        let replays = replays.into_iter().chain(proofs).chain(self.due_of_liar(now));
         hosts.into_iter().chain(replays).chain(self.life.as_mut().and_then(Life::due)).min()
     }
 

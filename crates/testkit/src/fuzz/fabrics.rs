@@ -205,6 +205,8 @@ impl World {
                 Step::Execute(executing, Task::Connect) => {
                     let arrival = arrival(handle);
                     step = self.registry.connect(queue, executing, data, &arrival, now_ms).0;
+                    let notices = self.registry.take_notices();
+                    self.deliver(notices);
                 }
                 // Those that it wants to be looked at are alive.
                 Step::Execute(executing, Task::DeferConnect(looks)) if !looks.is_empty() => {
@@ -439,7 +441,8 @@ fn connect_data(subsystem: &str, cntlid: ControllerId) -> ConnectData {
 fn arrival(handle: u64) -> Arrival {
     let local = "127.0.0.1".to_string();
     let peer = "127.0.0.1:40000".to_string();
-    Arrival { handle: Handle(handle), port: PortId(1), local, peer, channel: Channel::Plain }
+    let network = "127.0.0.1".to_string();
+    Arrival { handle: Handle(handle), port: PortId(1), local, peer, network, channel: Channel::Plain }
 }
 
 /// One subsystem with `namespaces` namespaces on one port.

@@ -4,9 +4,9 @@
 //! A change is stored first, and in force then, both under the lock of changes of the
 //! configuration: a key that a host can use is there after the next start, too.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use ebof_fabrics::{CloseReason, Model};
+use ebof_fabrics::CloseReason;
 use ebof_manage::api::{
     AddKey, Asker, ConfigStoreError, ControllerStatus, KEYS_SCHEMA, KeyKeeper, KeyKind, KeyStatus, Keys, KeysChange,
     Revision, STORED_KEYS_MAX,
@@ -55,7 +55,7 @@ impl KeyKeeper for Target {
 
 impl Target {
     fn stored_keys(&self) -> &StoredKeys {
-        &self.shared.settings.environment.keys
+        &self.shared.settings.environment.stored_keys
     }
 
     fn with_controllers(&self) -> (InForce, Vec<ControllerStatus>) {
@@ -89,7 +89,8 @@ impl Target {
         let HostKeys { secrets, tls_psks } = configured.with(&self.stored_keys().list());
         // Delivered under the lock, so that no queue hears of older keys later.
         let mut registry = self.shared.registry();
-        let notices = registry.replace_keys(secrets, tls_psks);
+        let model = registry.model().with_keys(secrets, tls_psks);
+        let notices = registry.replace_model(Arc::new(model));
         self.shared.deliver(notices);
     }
 
@@ -139,8 +140,7 @@ impl Target {
     ) -> KeysChange {
         let HostKeys { secrets, tls_psks } = told.configured.with(list);
         let registry = self.shared.registry();
-        let model = Model { secrets, tls_psks, ..Model::clone(registry.model()) };
-        let ended = registry.ended_by(&model);
+        let ended = registry.ended_by(&registry.model().with_keys(secrets, tls_psks));
         drop(registry);
         let why = if added.is_some() {
             "its connection ends: the host has to prove who it is"

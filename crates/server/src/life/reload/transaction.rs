@@ -335,7 +335,7 @@ impl<'c> Reload<'c> {
     pub(super) fn check(&mut self) -> Result<(), StartError> {
         // What is missing is looked for without a change of anything else.
         if self.purpose == Purpose::Change {
-            self.keys = Some(HostKeys::read(self.config)?);
+            self.keys = Some(HostKeys::read(self.config, &*self.environment().key_places)?);
         }
         contradictions::check_ports(self.drives_stay.iter().map(|(_, now)| now), self.old, self.config)?;
         let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();

@@ -10,7 +10,7 @@ use ebof_manage::config::KeyPlace;
 use ebof_nvme::{Nqn, Uuid};
 
 use crate::drives::{DriveOpenError, NotShown};
-use crate::life::keys::KeyError;
+use crate::environment::keys::KeyError;
 
 /// Why a target does not start, or a configuration cannot be put in force.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,10 @@
 //! What a host finds out about a namespace before it uses it, as hosts do: one that came in the
 //! place of another is not shown, and its commands are refused, until the host has identified it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebof_nvme::identify::{Cns, IdentifyNamespace};
+use ebof_nvme::identify::{Cns, IdentifyNamespace, NamespaceList};
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::opcode::{admin, nvm};
@@ -147,7 +148,7 @@ impl World {
             if self.may_use(host, nsid) {
                 return Ok(true);
             }
-            if !self.flights.values().any(|flight| flight.host == host && flight.kind == Kind::Learn) {
+            if !self.is_asking(host) {
                 break;
             }
             self.step()?;
@@ -180,24 +181,34 @@ impl World {
         }
         let Some(&first) = nsids.first() else { return };
         let log = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
-        let identify =
-            |cns: Cns, nsid: u32| Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, u32::from(cns.0));
-        let mut steps =
-            vec![(Kind::Prepare, first, log), (Kind::Prepare, first, identify(Cns::ACTIVE_NAMESPACE_LIST, 0))];
-        for &nsid in nsids {
+        self.query_step(host, Kind::Prepare, first, log);
+        if let Some(op) = self.query_step(host, Kind::Prepare, first, identify(Cns::ACTIVE_NAMESPACE_LIST, 0)) {
+            self.scans.insert(op, nsids.to_vec());
+        }
+    }
+
+    /// Sends a command of a scan.
+    fn query_step(&mut self, host: usize, kind: Kind, nsid: u32, sqe: Sqe) -> Option<Op> {
+        let op = self.rig.number();
+        let flight = Flight::new(host, nsid, kind, self.rig.now(), self.rig.clock.now());
+        self.submit(op, host, 0, flight, command(sqe, None, 4096)).then_some(op)
+    }
+
+    /// A host has listed its namespaces: of these it looks at those that are in the list, and what
+    /// is not there is gone for it.
+    fn listed_by(&mut self, host: usize, wanted: &[u32], data: &[u8]) -> Result<(), Failure> {
+        let list = NamespaceList::read_from_bytes(data).map_err(|error| Failure(error.to_string()))?;
+        let there: BTreeSet<u32> = list.iter().map(|nsid| nsid.0).collect();
+        self.forget_waiting(host, |nsid| !there.contains(&nsid));
+        for &nsid in wanted.iter().filter(|nsid| there.contains(nsid)) {
             // As Linux does: it identifies once more only what it keeps.
-            steps.push((Kind::Sight, nsid, identify(Cns::NAMESPACE_ID_DESCRIPTORS, nsid)));
-            steps.push((Kind::Sight, nsid, identify(Cns::INDEPENDENT_NAMESPACE, nsid)));
+            self.query_step(host, Kind::Sight, nsid, identify(Cns::NAMESPACE_ID_DESCRIPTORS, nsid));
+            self.query_step(host, Kind::Sight, nsid, identify(Cns::INDEPENDENT_NAMESPACE, nsid));
             if !self.holds_another(host, nsid) {
-                steps.push((Kind::Learn, nsid, identify(Cns::NAMESPACE, nsid)));
+                self.query_step(host, Kind::Learn, nsid, identify(Cns::NAMESPACE, nsid));
             }
         }
-        for (kind, nsid, sqe) in steps {
-            let op = self.rig.number();
-            let (begun, at) = (self.rig.now(), self.rig.clock.now());
-            let flight = Flight::new(host, nsid, kind, begun, at);
-            self.submit(op, host, 0, flight, command(sqe, None, 4096));
-        }
+        Ok(())
     }
 
     pub(super) fn learn_ended(&mut self, op: Op, flight: &Flight, ended: &CompletedCommand) -> Result<(), Failure> {
@@ -212,6 +223,9 @@ impl World {
                 return Ok(());
             }
             return Err(self.unexplained(op, flight, status));
+        }
+        if let Some(wanted) = self.scans.remove(&op) {
+            return self.listed_by(flight.host, &wanted, &ended.data);
         }
         if flight.kind == Kind::Sight {
             self.found(flight.host, flight.nsid);
@@ -233,4 +247,8 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn identify(cns: Cns, nsid: u32) -> Sqe {
+    Sqe::new(admin::IDENTIFY).with_nsid(Nsid(nsid)).with_cdw(10, u32::from(cns.0))
 }

@@ -39,7 +39,7 @@ impl World {
         }
         if self.rig.chances.percent(10) {
             let ios_max = self.rig.chances.index(6);
-            match Life::open(&self.rig.disk, &self.rig.clock, self.setting, Some(ios_max), Some(&self.fabric)) {
+            match self.open_life(Some(ios_max)) {
                 Ok(life) => {
                     self.life = Some(life);
                     return Ok(());
@@ -50,8 +50,13 @@ impl World {
             // What it had begun is done, or not.
             self.rig.disk.end(None);
         }
-        self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, Some(&self.fabric))?);
+        self.life = Some(self.open_life(None)?);
         Ok(())
+    }
+
+    fn open_life(&self, ios_max: Option<usize>) -> Result<Life, Failure> {
+        let surroundings = (Some(&self.fabric), self.proofs.as_ref().map(|proofs| &proofs.keys));
+        Life::open(&self.rig.disk, &self.rig.clock, self.setting, ios_max, surroundings)
     }
 
     /// Whether the queues of a host are over RDMA.
@@ -71,6 +76,8 @@ impl World {
 
     /// The target is gone, and all connections with it. Initiators come back by themselves.
     pub(super) fn drop_hosts(&mut self, at_once: bool) -> Result<(), Failure> {
+        self.threaten_all();
+        self.liar.clear();
         if at_once {
             self.fabric.cut();
         }

@@ -150,6 +150,13 @@ impl World {
         }
     }
 
+    /// A host has found that these are gone: what waits for them ends.
+    pub(super) fn forget_waiting(&mut self, host: usize, is_gone: impl Fn(u32) -> bool) {
+        let ends = |one: &RepeatedWrite| one.host == host && is_gone(one.nsid);
+        self.replays.waiting.retain(|one| !ends(one));
+        self.replays.repeatable.values_mut().filter(|one| ends(one)).for_each(|one| one.tries = TRIES);
+    }
+
     /// When a write is to be repeated.
     pub(super) fn replay_due(&self) -> Option<Instant> {
         self.replays.waiting.iter().filter(|one| self.hosts[one.host].is_live()).map(|one| one.at).min()

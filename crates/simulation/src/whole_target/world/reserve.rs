@@ -209,6 +209,6 @@ impl World {
 }
 
 /// The key of a host.
-fn key(host: usize) -> u64 {
+pub(super) fn key(host: usize) -> u64 {
     0x100 + host as u64
 }
