@@ -375,8 +375,8 @@ fn a_host_that_replaces_a_namespace_sees_it_immediately() {
             assert!(write(&mut world, host).0.is_success());
         }
     }
-    // A change by the drive itself is announced to all hosts, until a host that has looked changes it
-    // again.
+    // A change by the drive itself is announced to all hosts, until a host that has looked changes
+    // it again.
     world.publish_drive();
     let gone = |world: &mut World| {
         let mut model = ebof_fabrics::Model::clone(world.registry.model());
