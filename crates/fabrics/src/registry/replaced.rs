@@ -198,7 +198,9 @@ impl Replaced {
         let was = |nsid: Nsid| before.namespaces.find(nsid).map(Identity::of);
         let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
         if own {
-            self.nsids.retain(|&nsid, _| was(nsid) == is(nsid));
+            // What others have deleted before, it may still hold, although it makes another one.
+            let made = |nsid, stage: &Stage| was(nsid).is_none() && matches!(stage, Stage::Gone { .. });
+            self.nsids.retain(|&nsid, stage| was(nsid) == is(nsid) || made(nsid, stage));
             return;
         }
         for namespace in before.namespaces.iter() {

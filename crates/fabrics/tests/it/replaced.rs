@@ -287,6 +287,29 @@ pub(crate) fn recreate(world: &mut World, by: &Host, to: &[&Host]) {
     assert!(attach(world, by.admin, AttachmentSelect::Attach, Nsid(1), &controllers).status().is_success());
 }
 
+// @test data.replaced-namespace
+#[test]
+fn a_host_that_makes_a_namespace_may_not_know_yet_that_another_host_has_deleted_one_before() {
+    let mut world = World::managed_by(&[ALICE, BOB]);
+    let alice = connect_to(&mut world, MANAGED, ALICE, 4);
+    let bob = connect_to(&mut world, MANAGED, BOB, 4);
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert!(write(&mut world, &alice).0.is_success());
+    assert!(delete(&mut world, bob.admin, Nsid(1)).status().is_success());
+    // What waits in Alice's disk is meant for the first one, whatever her administrator does.
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert_eq!((write(&mut world, &alice).0, changed(&mut world, &alice)), (ABSENT, vec![1]));
+    assert_eq!((write(&mut world, &alice).0, list(&mut world, &alice)), (ABSENT, vec![]));
+    assert_eq!((write(&mut world, &alice).0, list(&mut world, &alice)), (NOT_YET, vec![1]));
+    assert_eq!(identify(&mut world, &alice, 3, 1), Status::SUCCESS);
+    assert!(write(&mut world, &alice).0.is_success());
+    // Once she has seen that it is gone, the next one is hers at once.
+    assert!(delete(&mut world, bob.admin, Nsid(1)).status().is_success());
+    assert_eq!((changed(&mut world, &alice), list(&mut world, &alice)), (vec![1], vec![]));
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert!(write(&mut world, &alice).0.is_success());
+}
+
 /// The number of events about attached namespaces that a host has received.
 fn events(world: &World, host: &Host) -> usize {
     world.events.iter().filter(|(at, cqe)| *at == host.admin && cqe.result() == 0x0004_0002).count()
@@ -352,7 +375,8 @@ fn a_host_that_replaces_a_namespace_sees_it_immediately() {
             assert!(write(&mut world, host).0.is_success());
         }
     }
-    // A change by the drive itself is announced to all hosts, until a host changes it again.
+    // A change by the drive itself is announced to all hosts, until a host that has looked changes
+    // it again.
     world.publish_drive();
     let gone = |world: &mut World| {
         let mut model = ebof_fabrics::Model::clone(world.registry.model());
@@ -364,6 +388,7 @@ fn a_host_that_replaces_a_namespace_sees_it_immediately() {
     world.publish_drive();
     assert_eq!(write(&mut world, &alice).0, Status::SUCCESS, "it is the same");
     gone(&mut world);
+    assert_eq!((changed(&mut world, &alice), list(&mut world, &alice)), (vec![1], vec![]));
     recreate(&mut world, &alice, &[&alice, &bob]);
     assert!(write(&mut world, &alice).0.is_success(), "its own");
     assert_eq!(write(&mut world, &bob).0, ABSENT);
