@@ -34,6 +34,8 @@ use crate::wait::{Cancel, Waiter};
 
 /// Entries of the Admin Queue, as of the Linux host; every controller accepts it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
+/// How often a queue looks whether its key for TLS has been replaced.
+const PSK_REPLACED_WAIT: Duration = Duration::from_millis(10);
 
 /// Connects an Admin Queue and enables the controller. `discovery`: whether it has to be a
 /// discovery controller (`None`: either).
@@ -158,11 +160,28 @@ impl Attempt<'_> {
         generated(self.options, &proof)
     }
 
+    /// Connects an I/O queue. Where its key for TLS is replaced meanwhile, the two ends may not have
+    /// had the same one: then again, with the next one.
     async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<HostLink, Kind> {
+        let deadline = self.deadline();
+        loop {
+            let psk = info.psk.get();
+            let connected = self.io_queue_by(queue, info, psk.clone()).await;
+            let is_outdated = psk.is_some_and(|psk| info.psk.is_outdated(&psk));
+            if connected.is_ok() || !is_outdated || self.waiter.time.now() >= deadline {
+                return connected;
+            }
+            while info.psk.is_being_replaced() && self.waiter.time.now() < deadline {
+                self.waiter.sleep(PSK_REPLACED_WAIT, Some(self.cancel)).await;
+            }
+        }
+    }
+
+    async fn io_queue_by(&mut self, queue: QueueId, info: &Info, psk: Option<Arc<TlsPsk>>) -> Result<HostLink, Kind> {
         // For the Connect command.
         let mut engine = Engine::new(1, false, self.waiter.time.clone());
         let (entries, controller, in_capsule) = (info.io_entries, info.id, info.in_capsule_bytes());
-        self.open(&mut engine, Wanted { queue, entries, controller, in_capsule, psk: info.psk.get() }).await?;
+        self.open(&mut engine, Wanted { queue, entries, controller, in_capsule, psk }).await?;
         self.connect(&mut engine, queue, info.io_entries, info.id).await?;
         Ok(engine.detach().expect("the link that Connect was answered over"))
     }

@@ -76,15 +76,16 @@ pub(super) fn reauthenticate(controller: &Controller) -> Result<Reauthenticated,
 pub(super) async fn again(controller: &Controller, waiter: &Waiter) -> Result<Reauthenticated, ConnectError> {
     let refused = |kind| ConnectError::new(kind, tried(controller));
     let (options, info) = (controller.options(), controller.0.shared.info());
-    let secure_channel = if info.psk.get().is_some() { SecureChannel::Replace } else { SecureChannel::None };
+    let replacement = info.psk.get().map(|_| info.psk.begin_replacement());
+    let secure_channel = if replacement.is_some() { SecureChannel::Replace } else { SecureChannel::None };
     let mut queue = Live { controller, waiter };
     let proof = authenticate::authenticate(options, secure_channel, &mut queue).await.map_err(refused)?;
     if options.dhchap_ctrl_key.is_some() && !proof.is_mutual {
         return Err(refused(Kind::NotProven));
     }
-    let has_replaced_psk = secure_channel == SecureChannel::Replace;
-    if has_replaced_psk {
-        info.psk.replace(authenticate::generated(options, &proof).map_err(refused)?);
+    let has_replaced_psk = replacement.is_some();
+    if let Some(replacement) = replacement {
+        replacement.finish(authenticate::generated(options, &proof).map_err(refused)?);
     }
     let Proof { hash, group, is_mutual, .. } = proof;
     Ok(Reauthenticated { hash, group, is_mutual, has_replaced_psk })

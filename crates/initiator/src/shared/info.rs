@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ebof_nvme::ControllerId;
@@ -34,19 +35,51 @@ pub(crate) struct Info {
 /// The key for TLS that authentication has generated, if it has; it is replaced while the
 /// controller is live.
 #[derive(Debug, Default)]
-pub(crate) struct GeneratedPsk(Mutex<Option<Arc<TlsPsk>>>);
+pub(crate) struct GeneratedPsk {
+    psk: Mutex<Option<Arc<TlsPsk>>>,
+    /// Replacements that are under way: the controller may have the next key already.
+    replacements: AtomicUsize,
+}
+
+/// A replacement that is under way.
+pub(crate) struct Replacement<'k>(&'k GeneratedPsk);
 
 impl GeneratedPsk {
     pub(crate) fn new(psk: Option<Arc<TlsPsk>>) -> Self {
-        Self(Mutex::new(psk))
+        Self { psk: Mutex::new(psk), replacements: AtomicUsize::new(0) }
     }
 
     pub(crate) fn get(&self) -> Option<Arc<TlsPsk>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.psk.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn replace(&self, psk: Arc<TlsPsk>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(psk);
+    /// The controller is asked for another key.
+    pub(crate) fn begin_replacement(&self) -> Replacement<'_> {
+        self.replacements.fetch_add(1, Ordering::SeqCst);
+        Replacement(self)
+    }
+
+    /// Whether the controller may have another key by now than this one.
+    pub(crate) fn is_outdated(&self, psk: &Arc<TlsPsk>) -> bool {
+        // In this order: a replacement that ends in between has stored its key.
+        self.is_being_replaced() || self.get().is_some_and(|now| !Arc::ptr_eq(&now, psk))
+    }
+
+    pub(crate) fn is_being_replaced(&self) -> bool {
+        self.replacements.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Replacement<'_> {
+    /// Both ends have the next key.
+    pub(crate) fn finish(self, psk: Arc<TlsPsk>) {
+        *self.0.psk.lock().unwrap_or_else(PoisonError::into_inner) = Some(psk);
+    }
+}
+
+impl Drop for Replacement<'_> {
+    fn drop(&mut self) {
+        self.0.replacements.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -95,6 +95,8 @@ fn a_live_controller_authenticates_again() {
         let controller = Controller::connect(&options).unwrap();
         let namespace = controller.namespace(Nsid(1)).unwrap();
         let id = controller.id();
+        // Its queue is there before.
+        namespace.read(0, &mut vec![0; 4096]).unwrap();
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -122,6 +124,30 @@ fn a_live_controller_authenticates_again() {
         let error = controller.reauthenticate().unwrap_err();
         assert!(error.summary().contains("does not take this host for"), "{error:#}");
     }
+}
+
+/// For a moment the two ends do not have the same key.
+#[test]
+fn queues_are_connected_while_their_key_is_replaced() {
+    let rig = rig(Security::Authenticated);
+    let (_target, address) = rig.start();
+    let controller = Controller::connect(&concatenated(address)).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            let mut count = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                drop(controller.queue_pair::<Vec<u8>>().unwrap());
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..20 {
+            assert!(controller.reauthenticate().unwrap().has_replaced_psk);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(connecting.join().unwrap() > 0);
+    });
 }
 
 /// Without a restart, and for those that connect then.
