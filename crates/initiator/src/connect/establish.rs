@@ -160,8 +160,8 @@ impl Attempt<'_> {
         generated(self.options, &proof)
     }
 
-    /// Connects an I/O queue. Where its key for TLS is replaced meanwhile, the two ends may not have
-    /// had the same one: then again, with the next one.
+    /// Connects an I/O queue. Where its key for TLS is replaced meanwhile, the two ends may not
+    /// have had the same one: then again, with the next one.
     async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<HostLink, Kind> {
         let deadline = self.deadline();
         loop {
