@@ -76,6 +76,13 @@ impl Model {
         self.secrets.contains_key(host) || self.tls_psks.contains_key(host)
     }
 
+    /// Whether a host has a secret here that it does not have in `other`.
+    pub(crate) fn has_more_secrets(&self, other: &Self, host: &Nqn) -> bool {
+        let of_other = other.secrets.get(host);
+        let is_there = |secret| of_other.is_some_and(|secrets| secrets.host.contains(secret));
+        self.secrets.get(host).is_some_and(|secrets| !secrets.host.iter().all(is_there))
+    }
+
     /// Whether a host may have a PSK from there.
     pub(crate) fn has_key(&self, host: &Nqn, source: PskSource) -> bool {
         match source {

@@ -65,6 +65,7 @@ use protection::Protection;
 pub use protection::ProtectionChange;
 use replaced::Replaced;
 pub use waiting::WAITING_MAX;
+use waiting::WaitingControllers;
 
 /// The state that queues share. It has no lock of its own: the target puts it behind one.
 #[derive(Debug)]
@@ -231,10 +232,14 @@ impl Registry {
     /// shown it, unless it is for discovery: of what its host may hold, other objects may be behind
     /// the NSIDs now.
     fn come(&mut self, key: ControllerKey, now_ms: u64) -> Option<Arc<Subsystem>> {
+        // Who has come with it before keeps it, also without a proof, as long as it is there.
+        let is_used = self.controllers.is_host_id_used(key);
         let entry = self.controllers.entries.get_mut(&key)?;
         entry.is_open = true;
         let association = &entry.association;
-        self.proven_host_ids.note_open(association);
+        if !is_used {
+            self.proven_host_ids.note_open(association);
+        }
         let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
         let shown = subsystem.shown_to(&association.host, association.host_id());
         let holder = Holder::of(association);
@@ -289,7 +294,10 @@ impl Registry {
         self.objects.note(&model);
         let last = core::mem::replace(&mut self.model, model);
         self.protection.follow(&last, &self.model);
-        self.generated_psks.retain_hosts(|host| self.model.secrets.contains_key(host));
+        let Self { generated_psks, controllers, model, .. } = self;
+        let has_lost_one = |host: &Nqn| last.has_more_secrets(model, host);
+        let is_live = |channel| controllers.have_channel(channel);
+        generated_psks.follow_secrets(|host| model.secrets.contains_key(host), has_lost_one, is_live);
         self.proven_host_ids.retain_hosts(|host| self.model.can_prove(host));
         let subsystems = self.model.subsystems.iter();
         let next: BTreeMap<_, _> =
@@ -371,6 +379,17 @@ impl Registry {
         }
         model.generation += u64::from(is_discovered);
         self.replace(Arc::new(model), by)
+    }
+
+    /// Notices of what Connect has done to others. The caller delivers them.
+    #[must_use]
+    pub fn take_notices(&mut self) -> Notices {
+        core::mem::take(&mut self.notices)
+    }
+
+    /// For a controller that waits for the proof of its host, or is to have room beside those.
+    fn waiting(&mut self) -> WaitingControllers<'_> {
+        WaitingControllers { controllers: &mut self.controllers, limits: &self.limits, notices: &mut self.notices }
     }
 
     /// Changes by hosts of the write protection of namespaces since the last call.

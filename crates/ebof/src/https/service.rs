@@ -27,7 +27,7 @@ use super::redfish::Redfish;
 use super::refusal::{Realm, Refusal};
 use super::stream::WhileAllowed;
 use crate::managed::Managed;
-use crate::managed::audit::{self, RecordedRequest};
+use crate::managed::audit::{self, RecordedRequest, without_key};
 
 /// The largest body of a user's request, bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
@@ -368,7 +368,7 @@ fn log_change(method: &Method, path: &str, caller: &Caller, status: StatusCode) 
 
 /// For the log: what a peer sends is neither long nor full of other characters there.
 fn shortened(path: &str) -> String {
-    path.chars().take(200).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
+    without_key(path).chars().take(200).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
 fn add_headers(response: &mut Response<Body>, realm: Realm) {

@@ -15,7 +15,7 @@ use ebof_server::Target;
 use ebof_state::StateDirectory;
 
 use happened::Happened;
-pub(crate) use requests::{RecordedRequest, login, request};
+pub(crate) use requests::{RecordedRequest, login, request, without_key};
 
 /// The audit log of a target, which is told of its events.
 pub(crate) struct Auditing {

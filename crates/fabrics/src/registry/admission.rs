@@ -137,7 +137,7 @@ impl<'r> Admission<'r> {
             }
             None => {
                 let is_due = authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due());
-                self.registry.give_cntlid((&nqn, &kind), &request.host, &arrival.network, is_due)
+                self.registry.waiting().give_cntlid((&nqn, &kind), &request.host, &arrival.network, is_due)
             }
         };
         let cntlid = cntlid.ok_or(RefusalReason::ControllersExhausted)?;

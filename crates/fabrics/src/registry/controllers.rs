@@ -144,6 +144,15 @@ impl Controllers {
         self.entries.values().any(|entry| entry.association.psk.and_then(PskSource::channel) == Some(channel))
     }
 
+    /// Whether another host is there with the host identifier of this controller's.
+    pub(super) fn is_host_id_used(&self, key: ControllerKey) -> bool {
+        let Some(own) = self.entries.get(&key).map(|entry| &entry.association) else { return false };
+        self.entries.values().filter(|entry| entry.is_open && !entry.association.is_closing()).any(|entry| {
+            let other = &entry.association;
+            !other.discovery && other.host_id() == own.host_id() && other.host != own.host
+        })
+    }
+
     /// Those that would end with this model, by subsystem and number, and why.
     pub(super) fn ended_by(&self, model: &Model) -> Vec<(Nqn, ControllerId, CloseReason)> {
         let live = self.entries.values().filter(|entry| !entry.association.is_closing());

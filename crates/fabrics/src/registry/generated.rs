@@ -95,8 +95,22 @@ impl GeneratedPsks {
         }
     }
 
-    /// Forgets those of hosts that may not authenticate any more.
-    pub(super) fn retain_hosts(&mut self, may_authenticate: impl Fn(&Nqn) -> bool) {
-        self.all.retain(|one| may_authenticate(&one.names.host));
+    /// Forgets those of hosts that may not authenticate any more. Of one that has lost a secret,
+    /// whoever had that may have generated some: those without a controller are forgotten, too, and
+    /// the others end with their controller.
+    pub(super) fn follow_secrets(
+        &mut self,
+        may_authenticate: impl Fn(&Nqn) -> bool,
+        has_lost_one: impl Fn(&Nqn) -> bool,
+        is_live: impl Fn(SecureChannelId) -> bool,
+    ) {
+        self.all.retain_mut(|one| {
+            let host = &one.names.host;
+            if !has_lost_one(host) {
+                return may_authenticate(host);
+            }
+            one.unused_until_ms = None;
+            may_authenticate(host) && is_live(one.channel)
+        });
     }
 }

@@ -7,7 +7,7 @@ use ebof_nvme::{HostId, Nqn};
 
 use crate::association::Association;
 
-/// The most identifiers of a host that are kept: the latest.
+/// The most identifiers of a host that are kept: those that it came with last.
 const IDS_MAX: usize = 8;
 
 /// Which host an identifier belongs to, by the order in which they were proven.
@@ -47,10 +47,19 @@ impl ProvenHostIds {
     /// `host` has proven who it is, and has this identifier. Of two that come with the same one,
     /// the first has it.
     fn note(&mut self, host_id: HostId, host: &Nqn) {
-        if host_id == HostId::default() || self.known.iter().any(|(known, _)| *known == host_id) {
+        if host_id == HostId::default() {
             return;
         }
         let is_of_host = |(_, owner): &(HostId, Nqn)| owner == host;
+        if let Some(at) = self.known.iter().position(|(known, _)| *known == host_id) {
+            // The latest of its host, if it is its own.
+            if is_of_host(&self.known[at]) && self.known[at + 1..].iter().any(is_of_host) {
+                let known = self.known.remove(at);
+                self.known.push(known);
+                self.changes += 1;
+            }
+            return;
+        }
         if self.known.iter().filter(|known| is_of_host(known)).count() >= IDS_MAX
             && let Some(oldest) = self.known.iter().position(is_of_host)
         {
@@ -88,6 +97,10 @@ mod tests {
             ids.note(id(byte), &alice);
         }
         assert!(!ids.is_of_another(id(1), &bob) && ids.is_of_another(id(2), &bob));
+        // One that it goes on using is not the one that goes.
+        ids.note(id(2), &alice);
+        ids.note(id(10), &alice);
+        assert!(ids.is_of_another(id(2), &bob) && !ids.is_of_another(id(3), &bob));
         // What is stored is what there is, and only if there is something new.
         let (changes, known) = ids.after(0).expect("it has changed");
         assert!(ids.after(changes).is_none());

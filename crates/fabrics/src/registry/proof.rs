@@ -43,6 +43,11 @@ impl Proving<'_> {
     /// far as what it wants is still to be had. If the proof generated a PSK for TLS, the gate
     /// stays shut: the host comes again with it.
     fn proven(&mut self, queue: &mut Queue, psk: Option<&Psk>) {
+        // Its last secret may have gone while it proved that it has one.
+        let secrets = &self.registry.model.secrets;
+        if queue.association().is_some_and(|it| it.is_closing() || !secrets.contains_key(&it.host)) {
+            return self.end(queue, CloseReason::ProofDemanded);
+        }
         if let (Some(psk), Some(association)) = (psk, queue.association()) {
             self.registry.keep_psk(association, psk, self.now_ms);
             if let Some(authenticator) = queue.authenticator_mut() {

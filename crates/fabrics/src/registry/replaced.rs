@@ -199,7 +199,12 @@ impl Replaced {
         let is = |nsid: Nsid| now.namespaces.find(nsid).map(Identity::of);
         if own {
             // What others have deleted before, it may still hold, although it makes another one.
-            let made = |nsid, stage: &Stage| was(nsid).is_none() && matches!(stage, Stage::Gone { .. });
+            let may_hold = |stage: &Stage| match stage {
+                Stage::Gone { .. } => true,
+                Stage::Unproven(proof) => proof.may_hold_another,
+                _ => false,
+            };
+            let made = |nsid, stage: &Stage| was(nsid).is_none() && may_hold(stage);
             self.nsids.retain(|&nsid, stage| was(nsid) == is(nsid) || made(nsid, stage));
             return;
         }

@@ -7,7 +7,7 @@ use ebof_authentication::host::{Credentials, Offer, Proof, Refusal};
 use ebof_authentication::message::SecureChannel;
 use ebof_authentication::psk::IdentityVersion;
 use ebof_authentication::response::Names;
-use ebof_authentication::{Derivation, Explanation, Group, HostEnd, Identity};
+use ebof_authentication::{Derivation, Explanation, Group, HostEnd, Identity, Secret};
 use ebof_fabrics::{Channel, CloseReason, HostSecrets, PskSource, RefusalReason, SecureChannelId, TlsPeer, TlsUse};
 use ebof_nvme::connect::{Connect, ConnectResult, Property};
 use ebof_nvme::property::{Cc, offset};
@@ -211,6 +211,42 @@ fn a_psk_ends_with_its_controller_its_time_or_its_hosts_secret() {
     let at = world.open();
     let (_, refusal) = world.connect(at, admin_connect(), &connect_data(DRIVE, ALICE, ControllerId::DYNAMIC));
     assert_eq!(refusal.unwrap().reason, RefusalReason::TlsIdentity);
+}
+
+/// Who has stolen a secret may have generated some, and keep them for later.
+#[test]
+fn a_psk_that_waits_ends_with_any_secret_of_its_host() {
+    let mut world = world(false);
+    let unused = generate(&mut world, 204);
+    let used = generate(&mut world, 205);
+    let (at, _, _) = come(&mut world, &used);
+    let set = |world: &mut World, secrets: Vec<Secret>| {
+        let secrets = HostSecrets { host: secrets, controller: Some(secret(100)) };
+        world.replace_model(|model| drop(model.secrets.insert(nqn(ALICE), Arc::new(secrets))));
+    };
+    set(&mut world, vec![secret(1), secret(2)]);
+    assert!(channel_of(&world, &unused).is_some() && channel_of(&world, &used).is_some(), "both are good");
+    set(&mut world, vec![secret(2)]);
+    assert!(channel_of(&world, &unused).is_none());
+    assert!(channel_of(&world, &used).is_some() && world.closed(at).is_none(), "its controller goes on");
+    world.close(at);
+    assert!(channel_of(&world, &used).is_none());
+}
+
+/// Its last secret goes between the proof's messages.
+#[test]
+fn a_proof_of_a_host_without_secrets_opens_nothing_and_generates_nothing() {
+    let mut world = world(false);
+    let (at, _, _) = connect(&mut world);
+    let mut host = host(SecureChannel::New);
+    let secrets = world.registry.model().secrets.clone();
+    world.replace_model(|model| model.secrets.clear());
+    let proven = authenticate_with(&mut world, at, &mut host, 206);
+    assert_eq!(world.closed(at), Some(CloseReason::ProofDemanded));
+    world.replace_model(|model| model.secrets = secrets.clone());
+    if let Ok(proof) = proven {
+        assert!(channel_of(&world, &identity(&proof)).is_none());
+    }
 }
 
 /// TLS has had an exchange: another one on each queue would cost milliseconds and add nothing.

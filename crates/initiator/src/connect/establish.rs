@@ -168,10 +168,11 @@ impl Attempt<'_> {
             let psk = info.psk.get();
             let connected = self.io_queue_by(queue, info, psk.clone()).await;
             let is_outdated = psk.is_some_and(|psk| info.psk.is_outdated(&psk));
-            if connected.is_ok() || !is_outdated || self.waiter.time.now() >= deadline {
+            let is_over = || self.cancel.is_set() || self.waiter.time.now() >= deadline;
+            if connected.is_ok() || !is_outdated || is_over() {
                 return connected;
             }
-            while info.psk.is_being_replaced() && self.waiter.time.now() < deadline {
+            while info.psk.is_being_replaced() && !is_over() {
                 self.waiter.sleep(PSK_REPLACED_WAIT, Some(self.cancel)).await;
             }
         }

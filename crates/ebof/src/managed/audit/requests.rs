@@ -1,5 +1,6 @@
 //! Requests of management, as the audit log has them: who, from where, what, and what became of it.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,6 +19,9 @@ const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Names of properties that are recorded of a request.
 const NAMES_MAX: usize = 16;
+
+/// Behind what the number of a key is expected.
+const KEY_PLACES: &[&str] = &["/v1/keys/", "/NVMeoFSecrets/"];
 
 /// The largest body whose properties are looked at, bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
@@ -39,14 +43,14 @@ impl RecordedRequest {
     pub(crate) fn over_network(method: &Method, path: &str, user: Option<&User>, peer: SocketAddr) -> Self {
         let who = user.map(|user| format!("{} ({})", user.name, user.role)).unwrap_or_default();
         let from = peer.ip().to_canonical().to_string();
-        let (method, path) = (method.clone(), path.to_owned());
+        let (method, path) = (method.clone(), without_key(path).into_owned());
         Self { method, path, who, from, words: String::new(), is_plan: false }
     }
 
     /// By a process of this machine.
     pub(crate) fn at_socket(method: &Method, path: &str, asker: &Asker) -> Self {
         let (who, from) = (asker.to_string(), "the control socket".to_owned());
-        let (method, path) = (method.clone(), path.to_owned());
+        let (method, path) = (method.clone(), without_key(path).into_owned());
         Self { method, path, who, from, words: String::new(), is_plan: false }
     }
 
@@ -131,6 +135,19 @@ fn shortened(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(32).collect()
 }
 
+/// A path, for the log. Where the number of a key belongs, somebody may have put a key.
+pub(crate) fn without_key(path: &str) -> Cow<'_, str> {
+    let Some(at) = KEY_PLACES.iter().find_map(|place| Some(path.find(place)? + place.len())) else {
+        return Cow::Borrowed(path);
+    };
+    let (place, numbers) = path.split_at(at);
+    if numbers.chars().all(|c| c == 'k' || c == ',' || c.is_ascii_digit()) {
+        return Cow::Borrowed(path);
+    }
+    let beginning: String = numbers.chars().take(8).collect();
+    Cow::Owned(format!("{place}{beginning}..."))
+}
+
 /// What a body asks for: changes and edits by what they are called, everything else by the names of
 /// the properties that it sets. No value of them is repeated.
 fn words_of(path: &str, body: &[u8]) -> String {
@@ -175,6 +192,17 @@ mod tests {
         let asker = Asker::Local { uid: 0, pid: Some(7), program: Some("ebof".to_owned()) };
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         RecordedRequest::at_socket(&method.parse().unwrap(), path, &asker).with(query, body.as_bytes())
+    }
+
+    #[test]
+    fn a_key_where_its_number_belongs_is_not_recorded() {
+        for place in ["/v1/keys/", "/ebof/v1/keys/", "/redfish/v1/KeyService/NVMeoFSecrets/"] {
+            for number in ["k3", "k3,k4", ""] {
+                assert_eq!(without_key(&format!("{place}{number}")), format!("{place}{number}"));
+            }
+            assert_eq!(without_key(&format!("{place}DHHC-1:01:AAECAwQF")), format!("{place}DHHC-1:0..."));
+        }
+        assert_eq!(without_key("/v1/status"), "/v1/status");
     }
 
     #[test]
