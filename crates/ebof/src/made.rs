@@ -1,6 +1,6 @@
-//! Which files of the state directory a target has made for itself once: accounts and the
-//! certificate. What was there is missed, and not made anew unasked: another administrator with
-//! another password, another certificate, would be taken for what was lost.
+//! Which files of the state directory a target has made for itself once: accounts, the certificate
+//! and keys of hosts. What was there is missed, and not made anew unasked: another administrator
+//! with another password, another certificate, would be taken for what was lost.
 
 use ebof_cli::Failure;
 use ebof_state::{StateDirectory, StateError};
@@ -8,9 +8,17 @@ use ebof_state::{StateDirectory, StateError};
 /// The file with the names of the others, one in a line.
 const FILE: &str = "made";
 
-/// Refuses to go on without a file that was made before, unless `create` asks for new ones. Gives
-/// those that are missing and will be made.
-pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool) -> anyhow::Result<Vec<&'n str>> {
+/// What `--create` does where accounts or the certificate are missing, in words.
+pub(crate) const ANOTHER: &str = "`ebof serve --create` makes another one";
+
+/// Refuses to go on without a file that was made before, unless `create` asks to, which does what
+/// `created` says. Gives those that are missing.
+pub(crate) fn check<'n>(
+    state: &StateDirectory,
+    names: &[&'n str],
+    create: bool,
+    created: &str,
+) -> anyhow::Result<Vec<&'n str>> {
     let made = read(state).map_err(|error| failure(&error, error.advice()))?;
     let there = state.names().map_err(|error| failure(&error, error.advice()))?;
     let missing: Vec<&str> = names.iter().copied().filter(|name| !there.iter().any(|it| it == name)).collect();
@@ -19,7 +27,7 @@ pub(crate) fn check<'n>(state: &StateDirectory, names: &[&'n str], create: bool)
             let path = state.path_of(name);
             let message =
                 format!("{} is missing, and was there before: another one is not made in its place", path.display());
-            let advice = "bring it back, or the file system that it is on; `ebof serve --create` makes another one";
+            let advice = format!("bring it back, or the file system that it is on; {created}");
             Err(Failure::new("state", message, advice).into())
         }
         _ => Ok(missing),
@@ -61,13 +69,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(&directory.path().join("state")).unwrap();
         let names = ["accounts.json", "tls.pem"];
-        assert_eq!(check(&state, &names, false).unwrap(), names);
+        assert_eq!(check(&state, &names, false, ANOTHER).unwrap(), names);
         state.replace("accounts.json", b"{}").unwrap();
         note(&state, &names[..1]).unwrap();
-        assert_eq!(check(&state, &names, false).unwrap(), names[1..]);
+        assert_eq!(check(&state, &names, false, ANOTHER).unwrap(), names[1..]);
         state.remove("accounts.json").unwrap();
-        let error = check(&state, &names, false).unwrap_err();
+        let error = check(&state, &names, false, ANOTHER).unwrap_err();
         assert!(error.to_string().contains("accounts.json is missing"), "{error}");
-        assert_eq!(check(&state, &names, true).unwrap(), names);
+        assert_eq!(check(&state, &names, true, ANOTHER).unwrap(), names);
     }
 }

@@ -498,8 +498,11 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
         if subsystem.allow_any_host && subsystem.security.is_anyone() {
             lines.push("  for anyone: any host, without a proof of who it is".to_owned());
         }
-        if !subsystem.security.is_anyone() {
+        if subsystem.security.wants_authentication() {
             lines.push("  for hosts that prove who they are: `ebof target add key HOST` gives a host a key".to_owned());
+        }
+        if subsystem.security.wants_tls() {
+            lines.push("  for hosts over TLS: `ebof target add key HOST --kind tls` gives a host a key".to_owned());
         }
         if let Some(drive) = drive_of(&subsystem.nqn) {
             lines.push(format!("  {}", drive_line(drive)));

@@ -63,7 +63,7 @@ export function addKey(host: string, kind: KeyKind, text: string, replace: boole
 /** `isLast`: the host has no other key of this kind. */
 export function removeKey(key: StoredKey, isLast: boolean): Change {
   const id = key.Id ?? "";
-  const last = "The host has no other key of this kind. Where that is demanded, it cannot connect any more; where it is not, it connects without.";
+  const last = "This is the host's last key of this kind. It cannot connect any more where that is demanded; elsewhere anyone can connect by its name.";
   return {
     title: `Remove key ${id} of ${key.NVMeoF?.NQN}`,
     method: "DELETE",

@@ -108,7 +108,7 @@ function KeyTable({ rows, onRotate }: { rows: Row[]; onRotate: (row: Row) => voi
       caption="Keys"
       rows={rows}
       id={(row) => row.id}
-      empty="No host has a key: hosts are who they say that they are."
+      empty="No host has a key yet. Subsystems that demand a proof refuse every host; others take any host by the name that it gives."
       columns={[
         { title: "Host", by: (row) => row.host, cell: (row) => <code>{row.host}</code> },
         { title: "Key", by: (row) => row.stored?.Id, cell: (row) => <Name row={row} /> },

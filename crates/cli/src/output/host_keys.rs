@@ -21,6 +21,8 @@ pub(crate) struct ShownKeyChange<'a> {
     pub(crate) file: Option<&'a Path>,
     /// The key, if it is in no file.
     pub(crate) printed: Option<&'a str>,
+    /// Where the keys of the configuration are that it follows, if there are no others.
+    pub(crate) old_place: Option<&'a str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +104,15 @@ impl ShownKeyChange<'_> {
         if let Some(key) = &self.change.added {
             text += &format!("  on the host: ebof connect ... -q {} {}\n", key.host, self.option(key.kind));
             if self.outcome == KeyOutcome::Rotated && key.kind != KeyKind::DhchapCtrl {
-                let command = format!("ebof target remove key {} --old --kind {}", key.host, key.kind);
-                text += &format!("  the old key is good until it is removed: {command}\n");
+                text += &match self.old_place {
+                    Some(place) => {
+                        format!("  the old key is good until it is taken out of {place}, and `ebof target reload`\n")
+                    }
+                    None => {
+                        let command = format!("ebof target remove key {} --old --kind {}", key.host, key.kind);
+                        format!("  the old key is good until it is removed: {command}\n")
+                    }
+                };
             }
         }
         for note in disturbed(self.change).iter().chain(&self.change.notes) {
@@ -203,10 +212,20 @@ mod tests {
         let notes = vec!["no subsystem admits it".to_owned()];
         let change = KeysChange::new(Some(status("k2", KeyKind::Dhchap)), Vec::new(), true, Vec::new(), notes);
         let file = Some(Path::new("blade1.key"));
-        let rotated = ShownKeyChange { outcome: KeyOutcome::Rotated, change: &change, file, printed: None };
+        let rotated =
+            ShownKeyChange { outcome: KeyOutcome::Rotated, change: &change, file, printed: None, old_place: None };
         insta::assert_snapshot!(rotated.text(false));
-        let printed =
-            ShownKeyChange { outcome: KeyOutcome::Added, change: &change, file: None, printed: Some("DHHC-1:x") };
+        let of_configuration = ShownKeyChange { old_place: Some("/etc/ebof/keys/blade1"), ..rotated };
+        let told = of_configuration.told();
+        assert!(told.contains("taken out of /etc/ebof/keys/blade1") && !told.contains("--old"), "{told}");
+        let rotated = ShownKeyChange { old_place: None, ..of_configuration };
+        let printed = ShownKeyChange {
+            outcome: KeyOutcome::Added,
+            change: &change,
+            file: None,
+            printed: Some("DHHC-1:x"),
+            old_place: None,
+        };
         assert_eq!(printed.text(false), "DHHC-1:x\n");
         assert!(!printed.told().contains("DHHC"), "{}", printed.told());
         assert!(printed.json(false).to_text().unwrap().contains("\"key\": \"DHHC-1:x\""));

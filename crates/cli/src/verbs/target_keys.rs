@@ -37,7 +37,7 @@ pub(super) struct NewKey {
     #[arg(long, value_name = "KIND", default_value = "dhchap", value_parser = kind)]
     kind: KeyKind,
     /// The hash that a new key is bound to, and its length with it: 0 none, 1 SHA-256, 2 SHA-384,
-    /// 3 SHA-512 (none for TLS)
+    /// 3 SHA-512 (not for TLS)
     #[arg(short = 'm', long, value_name = "0|1|2|3", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
     hmac: u8,
     /// A file with the key, as gen-dhchap-key and gen-tls-key make it [default: a new one is made]
@@ -71,7 +71,8 @@ pub(super) struct RemoveKeys {
 /// Something that is rotated.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(super) enum Rotated {
-    /// Give a host another key beside those that it has, which stay good until they are removed
+    /// Give a host a new key; the old ones stay good until they are removed (dhchap-ctrl is
+    /// replaced at once)
     Key(NewKey),
 }
 
@@ -102,7 +103,7 @@ impl KeyAction {
     pub(super) fn run(self, control: &ControlClient, yes: bool, global: &Global) -> Outcome {
         match self {
             Self::Show => show(global, &ShownKeys(control.keys()?))?,
-            Self::Add(new) => new.carry_out(control, KeyOutcome::Added, yes, global)?,
+            Self::Add(new) => new.carry_out(control, KeyOutcome::Added, None, yes, global)?,
             Self::Rotate(new) => new.rotate(control, yes, global)?,
             Self::Remove(keys) => keys.run(control, yes, global)?,
         }
@@ -113,15 +114,26 @@ impl KeyAction {
 impl NewKey {
     fn rotate(self, control: &ControlClient, yes: bool, global: &Global) -> anyhow::Result<()> {
         let keys = control.keys()?;
-        if !keys.keys.iter().any(|key| key.host == self.host && key.kind == self.kind) {
+        let of_host: Vec<_> = keys.keys.iter().filter(|key| key.host == self.host && key.kind == self.kind).collect();
+        if of_host.is_empty() {
             let message = format!("{} has no {} key that another one could follow", safe(&self.host), self.kind);
             let advice = "`ebof target add key HOST` gives it the first one; `ebof target show keys` lists all";
             return Err(Failure::usage(message, advice).into());
         }
-        self.carry_out(control, KeyOutcome::Rotated, yes, global)
+        // What the target does not store itself, it cannot remove either.
+        let places = of_host.iter().map(|key| key.place.as_deref());
+        let place = places.collect::<Option<Vec<_>>>().map(|places| places.join(", "));
+        self.carry_out(control, KeyOutcome::Rotated, place.as_deref(), yes, global)
     }
 
-    fn carry_out(self, control: &ControlClient, outcome: KeyOutcome, yes: bool, global: &Global) -> anyhow::Result<()> {
+    fn carry_out(
+        self,
+        control: &ControlClient,
+        outcome: KeyOutcome,
+        old_place: Option<&str>,
+        yes: bool,
+        global: &Global,
+    ) -> anyhow::Result<()> {
         let (text, kept) = self.text()?;
         // There is one of that kind only, which the other one replaces.
         let replace = outcome == KeyOutcome::Rotated && self.kind == KeyKind::DhchapCtrl;
@@ -132,7 +144,7 @@ impl NewKey {
             Kept::In(path) => Some(path.as_path()),
             _ => self.key_file.as_deref(),
         };
-        let shown = ShownKeyChange { outcome, change: &change, file, printed };
+        let shown = ShownKeyChange { outcome, change: &change, file, printed, old_place };
         if let (OutputFormat::Normal, Some(_)) = (global.format, printed) {
             // The key is all that is on standard output, so that a script has it.
             say(shown.told().trim_end());
@@ -152,6 +164,12 @@ impl NewKey {
         };
         let made = bound(yes, &what, || control.plan_key(key), make);
         made.map_err(|error| {
+            if matches!(kept, Kept::Printed) && error.is_outcome_unknown() {
+                // The target may have it, and nobody else then.
+                say(key.key.as_str());
+                let look = "that is the key: `ebof target show keys` tells whether the target has it";
+                return error.with_more_advice(look).into();
+            }
             let Kept::In(path) = kept else { return error.into() };
             if is_stored && error.is_outcome_unknown() {
                 let shown = safe(&path.display().to_string());
@@ -186,7 +204,7 @@ impl NewKey {
             KeyKind::Dhchap | KeyKind::DhchapCtrl => Secret::new(bytes, hash).map(|secret| secret.to_text()),
             KeyKind::Tls => ConfiguredPsk::new(bytes, hash).map(|psk| psk.to_text()),
         };
-        let text = text.map_err(|error| Failure::usage(error.to_string(), "`-m 1` and `-m 2` are for TLS"))?;
+        let text = text.map_err(|error| Failure::usage(error.to_string(), "for TLS use `-m 0`, `-m 1` or `-m 2`"))?;
         Ok((KeyText::new(text), kept))
     }
 }
@@ -202,7 +220,16 @@ impl RemoveKeys {
             || control.plan_without_keys(&ids),
             |planned| control.remove_keys(&ids, &planned.revision),
         )?;
-        show(global, &ShownKeyChange { outcome: KeyOutcome::Removed, change: &change, file: None, printed: None })
+        show(
+            global,
+            &ShownKeyChange {
+                outcome: KeyOutcome::Removed,
+                change: &change,
+                file: None,
+                printed: None,
+                old_place: None,
+            },
+        )
     }
 
     /// The ids of the keys that are meant.

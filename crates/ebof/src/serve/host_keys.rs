@@ -51,7 +51,9 @@ pub(crate) fn open(directory: &Arc<StateDirectory>, create: bool) -> anyhow::Res
         );
         Failure::new("state", format!("{path}: {message}"), advice)
     };
-    made::check(directory, &[FILE], create)?;
+    let created = "`ebof serve --create` starts without the keys that were stored, and their hosts need new ones (`ebof \
+                   target add key HOST`)";
+    made::check(directory, &[FILE], create, created)?;
     let content = match directory.read(FILE) {
         Ok(content) => content,
         Err(error @ StateError::Damaged { .. }) => return Err(damaged(error.to_string()).into()),

@@ -75,7 +75,7 @@ impl RemoteWanted {
     pub(super) fn open(&self) -> anyhow::Result<RemoteManagement> {
         let (addresses, state) = (self.addresses, Arc::clone(&self.state));
         let files = [accounts::FILE, identity::FILE];
-        let made = made::check(&state, &files, self.create)?;
+        let made = made::check(&state, &files, self.create, made::ANOTHER)?;
         let OpenedAccounts { access, initial_password } = accounts::open(&state)?;
         let place = state.path().display().to_string();
         let identity = https::identity(&addresses, Arc::clone(&state))?;

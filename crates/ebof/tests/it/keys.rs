@@ -66,7 +66,11 @@ fn keys_are_added_rotated_and_removed_by_verbs_and_survive_a_restart() {
     let refused = serving.run(&["target", "rotate", "key", "nqn.2014-08.org.example:other"]);
     assert!(String::from_utf8(refused.stderr).unwrap().contains("has no dhchap key"));
     // Rotated while data go on.
-    let load = load(&serving, "one.key");
+    let mut load = load(&serving, "one.key");
+    let shown = || json(&serving, &["target", "show", "keys"])["keys"][0]["connected"].clone();
+    while shown().as_u64().is_none_or(|connected| connected == 0) {
+        assert!(load.try_wait().unwrap().is_none(), "it is connected sooner or later");
+    }
     let rotated = json(&serving, &["target", "rotate", "key", HOST, "--output-file", "two.key"]);
     assert_eq!((&rotated["outcome"], &rotated["added"]["id"]), (&"rotated".into(), &"k2".into()), "{rotated}");
     assert!(rotated.get("key").is_none(), "{rotated}");
@@ -74,6 +78,7 @@ fn keys_are_added_rotated_and_removed_by_verbs_and_survive_a_restart() {
     let removed = json(&serving, &["target", "remove", "key", HOST, "--old"]);
     assert_eq!(removed["removed"][0]["id"], "k1", "{removed}");
     assert!(!connects(&serving, Some("one.key")) && connects(&serving, Some("two.key")));
+    assert!(load.try_wait().unwrap().is_none(), "it goes on");
     let load = load.wait_with_output().unwrap();
     assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
     // One that is printed, once.

@@ -72,7 +72,7 @@ pub struct Keys {
     /// Whether stored keys are in force after the next start, too; without a state directory they
     /// are not.
     pub durable: bool,
-    /// Them.
+    /// By host and kind: those of the configuration first, then the oldest first.
     pub keys: Vec<KeyStatus>,
 }
 

@@ -108,9 +108,11 @@ impl RefusalReason {
             Self::Tls => {
                 "the host wants TLS, which this port does not have: set its `tls`, or connect without it (`--tls`, `--concat`)"
             }
-            Self::TlsRequired => "connect with --tls and the host's key (tls_psk), through a port that has `tls`",
+            Self::TlsRequired => {
+                "connect with --tls and the host's key (`ebof target add key HOST --kind tls` gives it one), through a port that has `tls`"
+            }
             Self::TlsFailed => {
-                "compare the host's key with its tls_psk here (`ebof check-tls-key --keyfile FILE -n HOSTNQN -c SUBNQN` tells identities)"
+                "compare the host's key with those that the target has (`ebof target show keys`; `ebof check-tls-key --keyfile FILE -n HOSTNQN -c SUBNQN` shows the identities)"
             }
             Self::TlsIdentity => {
                 "the host's key is of the host NQN and subsystem NQN that it connects with: compare them"
@@ -141,7 +143,7 @@ impl RefusalReason {
                 "give the host a key (`ebof target add key HOST`), or set the subsystem's security to \"anyone\""
             }
             Self::NotAuthenticated => {
-                "compare the host's secret with its dhchap_key here, or give it another key (`ebof target rotate key \
+                "compare the host's secret with the target's (`ebof target show keys` lists which there are), or give it another key (`ebof target rotate key \
                  HOST`); if the host wants a proof, it needs a dhchap-ctrl key"
             }
             Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",

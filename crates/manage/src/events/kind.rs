@@ -151,7 +151,7 @@ kinds! {
     SessionRefused = "session-refused", Warning, true;
     /// A host was given a key.
     KeyAdded = "key-added", Ok, false;
-    /// Keys of a host were removed.
+    /// A key of a host was removed.
     KeyRemoved = "key-removed", Ok, false;
     /// A certificate was replaced.
     CertificateChanged = "certificate-changed", Ok, false;

@@ -74,8 +74,12 @@ impl Target {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let Prepared { list, change } = prepare()?;
         if planned.is_some_and(|planned| *planned != change.revision) {
-            let message = "something else would change by now, or other hosts would notice";
-            return Err(Refused::whole(MistakeKind::Outdated, message, "look again at what it does"));
+            let message = "the keys or the connected hosts have changed since the plan";
+            return Err(Refused::whole(
+                MistakeKind::Outdated,
+                message,
+                "plan again (`?plan=1`), and send its `revision`",
+            ));
         }
         self.stored_keys().replace(list).map_err(not_stored)?;
         self.show_keys();
