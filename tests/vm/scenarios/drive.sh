@@ -31,7 +31,7 @@ on_target() {
     stop drive KILL 30
     [[ $? == 137 ]]
   else
-    start drive "$ebof" serve --confine all --listen "$transport://$drive_address:$drive_port" \
+    start drive "$ebof" serve --confine "${confine:-all}" --listen "$transport://$drive_address:$drive_port" \
       --nqn "$drive_nqn" --allow-any-host --drive "name=d0,backing=$work/disk.img,size=256Mi"
     until_true 60 drive_listens || { cat "$work/drive.log"; return 1; }
   fi

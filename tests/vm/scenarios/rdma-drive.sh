@@ -7,6 +7,8 @@
 # @test rdma.drive-verbs
 . "${BASH_SOURCE[0]%/*}/drive.sh"
 borrowed=(drive.sh)
+# Not paths: the drive is in the root directory.
+confine=privileges,capabilities,system-calls,dumps
 
 machine() {
   needs_ebof || return
