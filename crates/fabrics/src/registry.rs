@@ -232,13 +232,12 @@ impl Registry {
     /// shown it, unless it is for discovery: of what its host may hold, other objects may be behind
     /// the NSIDs now.
     fn come(&mut self, key: ControllerKey, now_ms: u64) -> Option<Arc<Subsystem>> {
-        // Who has come with it before keeps it, also without a proof, as long as it is there.
-        let is_used = self.controllers.is_host_id_used(key);
+        let owns_host_id = self.controllers.owns_host_id(key);
         let entry = self.controllers.entries.get_mut(&key)?;
         entry.is_open = true;
         let association = &entry.association;
-        if !is_used {
-            self.proven_host_ids.note_open(association);
+        if owns_host_id {
+            self.proven_host_ids.note(association.host_id(), &association.host);
         }
         let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
         let shown = subsystem.shown_to(&association.host, association.host_id());

@@ -144,10 +144,14 @@ impl Controllers {
         self.entries.values().any(|entry| entry.association.psk.and_then(PskSource::channel) == Some(channel))
     }
 
-    /// Whether another host is there with the host identifier of this controller's.
-    pub(super) fn is_host_id_used(&self, key: ControllerKey) -> bool {
+    /// Whether the host of this controller proves that its host identifier is its own: it has
+    /// proven who it is, and no other host has come with that identifier before and is still there.
+    pub(super) fn owns_host_id(&self, key: ControllerKey) -> bool {
         let Some(own) = self.entries.get(&key).map(|entry| &entry.association) else { return false };
-        self.entries.values().filter(|entry| entry.is_open && !entry.association.is_closing()).any(|entry| {
+        if !own.is_proven() || own.discovery {
+            return false;
+        }
+        !self.entries.values().filter(|entry| entry.is_open && !entry.association.is_closing()).any(|entry| {
             let other = &entry.association;
             !other.discovery && other.host_id() == own.host_id() && other.host != own.host
         })

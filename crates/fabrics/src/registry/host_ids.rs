@@ -5,8 +5,6 @@ use alloc::vec::Vec;
 
 use ebof_nvme::{HostId, Nqn};
 
-use crate::association::Association;
-
 /// The most identifiers of a host that are kept: those that it came with last.
 const IDS_MAX: usize = 8;
 
@@ -37,16 +35,9 @@ impl ProvenHostIds {
         self.known.iter().any(|(known, owner)| *known == host_id && owner != host)
     }
 
-    /// A host is there from now on: what it has is its own, if it has proven who it is.
-    pub(super) fn note_open(&mut self, association: &Association) {
-        if association.is_proven() && !association.discovery {
-            self.note(association.host_id(), &association.host);
-        }
-    }
-
     /// `host` has proven who it is, and has this identifier. Of two that come with the same one,
     /// the first has it.
-    fn note(&mut self, host_id: HostId, host: &Nqn) {
+    pub(super) fn note(&mut self, host_id: HostId, host: &Nqn) {
         if host_id == HostId::default() {
             return;
         }
