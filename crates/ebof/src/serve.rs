@@ -193,8 +193,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     if let Some(directory) = basis.directory() {
         let remembered = remembered::remember(&mut settings.environment, &directory, basis.is_named);
         remembered.map_err(|error| crate::generations::failure(&error))?;
-    }
-    if let Some(directory) = basis.directory() {
         settings.environment.stored_keys = Arc::new(host_keys::open(&directory, args.create)?);
     }
     let target = Arc::new(Target::start(config, settings)?);

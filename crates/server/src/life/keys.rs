@@ -141,6 +141,11 @@ impl HostKeys {
     }
 }
 
+/// What makes a key, for TLS or for authentication.
+fn maker(is_tls: bool) -> &'static str {
+    if is_tls { "`ebof gen-tls-key`" } else { "`ebof gen-dhchap-key`" }
+}
+
 /// Reads what `key` of a host names.
 fn read<K>(
     store: &dyn KeyPlaces,
@@ -152,7 +157,7 @@ fn read<K>(
 ) -> Result<Vec<K>, StartError> {
     let read = store.read(place).and_then(|text| parse_lines(&text, most, parse));
     let read = read.and_then(|keys| {
-        let maker = if key == "tls_psk" { "`ebof gen-tls-key`" } else { "`ebof gen-dhchap-key`" };
+        let maker = maker(key == "tls_psk");
         if keys.is_empty() { Err(KeyError::Empty { maker }) } else { Ok(keys) }
     });
     read.map_err(|error| host_key(host, key, place, error))

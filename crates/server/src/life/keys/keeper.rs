@@ -15,8 +15,8 @@ use ebof_manage::enclosure::{DisturbedHost, Mistake, MistakeKind, Refused};
 use ebof_manage::events::{EventKind, NewEvent};
 use ebof_nvme::{ControllerId, Nqn};
 
-use super::HostKeys;
 use super::told::Told;
+use super::{HostKeys, maker};
 use crate::environment::stored_keys::{HostKey, KeyList, StoredKey, StoredKeys};
 use crate::life::in_force::InForce;
 use crate::life::serve::Target;
@@ -194,7 +194,7 @@ fn parsed(host: &str, kind: KeyKind, key: &str) -> Result<(Nqn, HostKey), Refuse
         Refused::whole(MistakeKind::Value, format!("the host's NQN: {error}"), advice)
     })?;
     let key = HostKey::parse(kind, key).map_err(|error| {
-        let maker = if kind == KeyKind::Tls { "`ebof gen-tls-key`" } else { "`ebof gen-dhchap-key`" };
+        let maker = maker(kind == KeyKind::Tls);
         refusal(MistakeKind::Value, &host, format!("the {kind} key: {error}"), format!("{maker} makes one"))
     })?;
     Ok((host, key))
