@@ -82,7 +82,9 @@ fn frames_that_a_failed_write_leaves_do_not_count() {
         |event: &Event| matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"EBOFJRN1") && bytes.len() > 4096);
     assert!(base.events.lock().unwrap()[events..].iter().any(is_group), "it has one frame only");
 
-    // The drive settles its journal, and is killed.
+    // No write to a mapped extent completes before the drive has settled its journal; a flush, and
+    // what is asked of an idle drive, do. Then it is killed.
+    write(&device, &mut io, 0, &[0x11; 4096]).unwrap();
     flush(&device, &mut io).unwrap();
     drop(device);
     kill_when_clean(opened.medium);
