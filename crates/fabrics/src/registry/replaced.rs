@@ -200,25 +200,14 @@ impl Replaced {
         if own {
             // What others have deleted before, it may still hold, although it makes another one.
             let may_hold = |stage: &Stage| match stage {
-                Stage::Gone { .. } => true,
+                Stage::Gone { .. } | Stage::Away { .. } => true,
                 Stage::Unproven(proof) => proof.may_hold_another,
                 _ => false,
             };
             let made = |nsid, stage: &Stage| was(nsid).is_none() && may_hold(stage);
             self.nsids.retain(|&nsid, stage| was(nsid) == is(nsid) || made(nsid, stage));
-            return;
-        }
-        for namespace in before.namespaces.iter() {
-            let was = Identity::of(namespace);
-            if is(namespace.nsid).as_ref() == Some(&was) {
-                continue;
-            }
-            match self.nsids.entry(namespace.nsid) {
-                Slot::Vacant(slot) => {
-                    slot.insert(Stage::Gone { was: Was::Shown(was), looked: false });
-                }
-                Slot::Occupied(mut slot) => slot.get_mut().changed(is_blind(association)),
-            }
+        } else {
+            self.note_others(before, now, is_blind(association));
         }
         // If a namespace is back unchanged, there is nothing to tell.
         self.nsids.retain(|&nsid, stage| match (&*stage, now.namespaces.find(nsid)) {
@@ -229,6 +218,22 @@ impl Replaced {
             }
             _ => true,
         });
+    }
+
+    /// The host did not cause the change itself.
+    fn note_others(&mut self, before: &Subsystem, now: &Subsystem, is_blind: bool) {
+        for namespace in before.namespaces.iter() {
+            let was = Identity::of(namespace);
+            if now.namespaces.find(namespace.nsid).map(Identity::of).as_ref() == Some(&was) {
+                continue;
+            }
+            match self.nsids.entry(namespace.nsid) {
+                Slot::Vacant(slot) => {
+                    slot.insert(Stage::Gone { was: Was::Shown(was), looked: false });
+                }
+                Slot::Occupied(mut slot) => slot.get_mut().changed(is_blind),
+            }
+        }
     }
 
     /// Whether the host knows of all changes.

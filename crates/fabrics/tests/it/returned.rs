@@ -13,6 +13,7 @@ use ebof_nvme::{Nsid, Sqe, Status, Uuid};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::copy::{copy, enable, of, to};
+use crate::managed::delete;
 use crate::replaced::{
     ABSENT, Host, NONE, NOT_YET, changed, connect, connect_to, identify, list, other, recreate, reload, write,
 };
@@ -104,7 +105,11 @@ fn hosts_that_look_first_wait_for_nothing() {
 /// A host that connects as SPDK does: it listens to events and lists namespaces, looks at each that
 /// there is, and has I/O queues after that. It compares nothing. Returns what it was shown.
 fn connect_as_spdk(world: &mut World, name: &str) -> (Host, Vec<u32>) {
-    let (admin, cntlid) = world.controller(DRIVE, name);
+    connect_to_as_spdk(world, DRIVE, name)
+}
+
+fn connect_to_as_spdk(world: &mut World, subsystem: &str, name: &str) -> (Host, Vec<u32>) {
+    let (admin, cntlid) = world.controller(subsystem, name);
     for _ in 0..16 {
         assert_eq!(world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None);
     }
@@ -115,7 +120,7 @@ fn connect_as_spdk(world: &mut World, name: &str) -> (Host, Vec<u32>) {
             assert_eq!(identify(world, &host, cns, *nsid), Status::SUCCESS);
         }
     }
-    host.io = world.io_queue(DRIVE, name, cntlid, 1);
+    host.io = world.io_queue(subsystem, name, cntlid, 1);
     (host, shown)
 }
 
@@ -235,6 +240,29 @@ fn an_object_that_comes_long_after_such_a_host_refuses_what_waited_too() {
     let first = world.events.len();
     reload(&mut world, &[other(), namespace(2)]);
     refuses_what_waited(&mut world, &host, first);
+}
+
+// @test wire.spdk-other-object
+#[test]
+fn such_a_host_that_makes_a_namespace_itself_may_still_hold_what_another_has_deleted() {
+    let mut world = World::managed_by(&[ALICE, BOB]);
+    let bob = connect_to(&mut world, MANAGED, BOB, 4);
+    let (alice, shown) = connect_to_as_spdk(&mut world, MANAGED, ALICE);
+    assert_eq!(shown, NONE);
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert!(write(&mut world, &alice).0.is_success());
+    assert!(delete(&mut world, bob.admin, Nsid(1)).status().is_success());
+    assert_eq!((changed(&mut world, &alice), list(&mut world, &alice)), (vec![1], NONE.to_vec()));
+    // It knows that the first one is gone. What waits for it is sent when the number is back.
+    recreate(&mut world, &alice, &[&alice, &bob]);
+    assert_eq!((write(&mut world, &alice).0, list(&mut world, &alice)), (ABSENT, vec![1]));
+    assert_eq!((identify(&mut world, &alice, 0, 1), write(&mut world, &alice).0), (Status::SUCCESS, ABSENT));
+    world.expire_at(world.now_ms + 10_000);
+    assert_eq!((changed(&mut world, &alice), list(&mut world, &alice)), (vec![1], NONE.to_vec()));
+    world.expire_at(world.now_ms + 10_000);
+    assert_eq!((write(&mut world, &alice).0, list(&mut world, &alice)), (NOT_YET, vec![1]));
+    assert_eq!(identify(&mut world, &alice, 0, 1), Status::SUCCESS);
+    assert!(write(&mut world, &alice).0.is_success());
 }
 
 // @test wire.spdk-other-object
