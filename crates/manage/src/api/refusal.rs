@@ -70,6 +70,8 @@ pub enum RefusalReason {
     NoSecret,
     /// The host did not prove who it is.
     NotAuthenticated,
+    /// The host had not proven who it is yet, and had to make room for others who have not either.
+    TooManyUnproven,
     /// The host id is in use under another host NQN.
     HostIdConflict,
     /// All controller ids are taken.
@@ -145,6 +147,9 @@ impl RefusalReason {
             Self::NotAuthenticated => {
                 "compare the host's secret with the target's (`ebof target show keys` lists which there are), or give it another key (`ebof target rotate key \
                  HOST`); if the host wants a proof, it needs a dhchap-ctrl key"
+            }
+            Self::TooManyUnproven => {
+                "something there connects and does not go on (`ebof target show hosts` has who is proving): find it by its address; hosts try again by themselves"
             }
             Self::HostIdConflict => "two hosts share a host id: give each its own (/etc/nvme/hostid)",
             Self::HostShare => {

@@ -472,9 +472,10 @@ fn refusal_of(end: &End, initialized: bool, proves: bool) -> Option<RefusalReaso
         End::Fatal(error) if is_client_hello(&error.header) => RefusalReason::Tls,
         End::Fatal(_) => RefusalReason::NotNvme,
         End::Handshake(_) | End::NotEstablished(_) => RefusalReason::HandshakeTimeout,
-        End::Association(CloseReason::NotAuthenticated(_) | CloseReason::HostGaveUp(_) | CloseReason::MadeRoom) => {
+        End::Association(CloseReason::NotAuthenticated(_) | CloseReason::HostGaveUp(_)) => {
             RefusalReason::NotAuthenticated
         }
+        End::Association(CloseReason::MadeRoom) => RefusalReason::TooManyUnproven,
         _ => return None,
     })
 }

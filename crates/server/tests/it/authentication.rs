@@ -301,6 +301,9 @@ fn half_finished_proofs_cost_others_nothing() {
     works(&proven);
     works(&Controller::connect(&with_key(address, secret(1))).unwrap());
     assert!(target.status().controllers.len() <= 2, "what proves itself is not there yet");
+    let made_room = || target.refused().into_iter().find(|it| it.reason == RefusalReason::TooManyUnproven);
+    until("it is noted who had to make room", || made_room().is_some());
+    assert_eq!(made_room().unwrap().host_nqn.as_deref(), Some(HOST));
     until("they have had their time", || target.status().connections <= 6);
     half.clear();
     works(&proven);
