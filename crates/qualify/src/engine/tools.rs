@@ -50,7 +50,13 @@ impl Tool {
             // ` Timing O_DIRECT disk reads: 8026 MB in  3.00 seconds = 2674.93 MB/sec`
             Self::HdparmCached | Self::HdparmDisk => {
                 let words: Vec<&str> = line(" MB in ")?.split(':').nth(1)?.split_whitespace().collect();
-                Some((number(words.first()?)? * HDPARM_MB, number(words.get(3)?)?))
+                let mb = number(words.first()?)?;
+                // Of the time it prints two digits only, which are zeros for a small, fast device.
+                let seconds = match words.get(6..8)? {
+                    [rate, "MB/sec"] => mb / number(rate)?,
+                    _ => number(words.get(3)?)?,
+                };
+                Some((mb * HDPARM_MB, seconds))
             }
             // `1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.808906 s, 1.3 GB/s`
             Self::Dd => {
@@ -104,7 +110,11 @@ mod tests {
     #[test]
     fn what_they_print_is_understood() {
         let hdparm = "\n/dev/nvme0n1:\n Timing O_DIRECT cached reads:   4278 MB in  2.00 seconds = 2140.39 MB/sec\n";
-        assert_eq!(Tool::HdparmCached.measured(hdparm), Some((4278.0 * HDPARM_MB, 2.0)));
+        assert_eq!(Tool::HdparmCached.measured(hdparm), Some((4278.0 * HDPARM_MB, 4278.0 / 2140.39)));
+        let fast = "/dev/loop0:\n Timing O_DIRECT disk reads: 64 MB in  0.00 seconds = 14247.55 MB/sec";
+        assert_eq!(Tool::HdparmDisk.measured(fast), Some((64.0 * HDPARM_MB, 64.0 / 14247.55)));
+        let slow = "/dev/sda:\n Timing O_DIRECT disk reads:   2 MB in  4.00 seconds = 512.00 kB/sec";
+        assert_eq!(Tool::HdparmDisk.measured(slow), Some((2.0 * HDPARM_MB, 4.0)));
         let dd =
             "1024+0 records in\n1024+0 records out\n1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.808906 s, 1.3 GB/s\n";
         assert_eq!(Tool::Dd.measured(dd), Some((1_073_741_824.0, 0.808906)));
