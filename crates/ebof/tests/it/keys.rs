@@ -189,7 +189,12 @@ fn everything(serving: &Serving, files: &[PathBuf]) -> String {
         all += &String::from_utf8_lossy(&std::fs::read(format!("{process}/{name}")).unwrap());
     }
     for file in files {
-        all += &String::from_utf8_lossy(&std::fs::read(file).unwrap());
+        match std::fs::read(file) {
+            Ok(bytes) => all += &String::from_utf8_lossy(&bytes),
+            // One that another took the place of.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => panic!("{}: {error}", file.display()),
+        }
     }
     all
 }
