@@ -102,7 +102,41 @@ impl fmt::Display for RefusalReason {
     }
 }
 
+const _: () = assert!(RefusalReason::ALL.len() == RefusalReason::ShuttingDown as usize + 1, "one of them is missing");
+
 impl RefusalReason {
+    /// All of them, in the order above.
+    pub const ALL: [Self; 28] = [
+        Self::NotNvme,
+        Self::Tls,
+        Self::TlsRequired,
+        Self::TlsFailed,
+        Self::TlsIdentity,
+        Self::ProtocolError,
+        Self::DigestRefused,
+        Self::HandshakeTimeout,
+        Self::TooManyConnections,
+        Self::NoResources,
+        Self::UnknownSubsystem,
+        Self::SubsystemDisabled,
+        Self::SubsystemNotOnPort,
+        Self::DiscoveryPort,
+        Self::HostNotAllowed,
+        Self::NoSecret,
+        Self::NotAuthenticated,
+        Self::TooManyUnproven,
+        Self::HostIdConflict,
+        Self::NoFreeController,
+        Self::HostShare,
+        Self::AddressShare,
+        Self::ControllerNotFound,
+        Self::ControllerOfOtherHost,
+        Self::QueueRefused,
+        Self::InvalidConnect,
+        Self::QueuesDraining,
+        Self::ShuttingDown,
+    ];
+
     /// What to do about it, where nothing more precise is known.
     #[must_use]
     pub const fn advice(self) -> &'static str {

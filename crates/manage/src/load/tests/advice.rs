@@ -325,36 +325,16 @@ fn fixes_suggested_for_files_of_nvmetcli_work() {
 
 #[test]
 fn fixes_suggested_for_refusals_name_existing_keys() {
-    use crate::api::RefusalReason as R;
     let keys = include_str!("../../../../../docs/config.md");
     let errors = include_str!("../../../../../docs/errors.md");
     let (_, errors) = errors.split_once("## The connection log").unwrap();
-    for reason in [
-        R::NotNvme,
-        R::ProtocolError,
-        R::DigestRefused,
-        R::HandshakeTimeout,
-        R::TooManyConnections,
-        R::UnknownSubsystem,
-        R::SubsystemDisabled,
-        R::SubsystemNotOnPort,
-        R::DiscoveryPort,
-        R::HostNotAllowed,
-        R::HostIdConflict,
-        R::NoFreeController,
-        R::HostShare,
-        R::AddressShare,
-        R::ControllerNotFound,
-        R::ControllerOfOtherHost,
-        R::QueueRefused,
-        R::InvalidConnect,
-        R::QueuesDraining,
-        R::ShuttingDown,
-    ] {
+    for reason in crate::api::RefusalReason::ALL {
         let name = serde_json::to_value(reason).unwrap();
         let row = format!("| `{}` |", name.as_str().unwrap());
         let rows: Vec<&str> = errors.lines().filter(|line| line.starts_with(&row)).collect();
         assert_eq!(rows.len(), 1, "docs/errors.md has {row} so often");
+        let word = format!("`{}`", name.as_str().unwrap());
+        assert!(keys.contains(&word), "docs/config.md does not list {word}");
         let words = |text: &str| -> Vec<String> {
             let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
             words.filter(|word| word.contains('_')).map(str::to_owned).collect()
