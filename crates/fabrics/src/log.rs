@@ -86,7 +86,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             }
             effects.as_bytes().to_vec()
         }
-        _ => {
+        Lid::FEATURE_EFFECTS => {
             let mut effects = feature_effects(&controller.kind);
             if controller.association.is_memory_based() {
                 let own = crate::feature::OF_MEMORY;
@@ -94,6 +94,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             }
             effects.as_bytes().to_vec()
         }
+        _ => return Err(Fault::at(Status::INVALID_LOG_PAGE, byte::CDW10)),
     };
     let answer = Decision::Go(Task::Reply(part(&log, page)?), length);
     if !log.retain_event {
