@@ -51,7 +51,9 @@
 //!   the host is stepped ([`stepped`], ADR 0040).
 //! - A [`QueuePair`] belongs to its caller's thread, which submits and polls.
 //! - [`Queues`] shares queue pairs between threads: each thread sends for itself, and one of those
-//!   that wait receives for all (`initiator/queues/shared_queue.rs`, ADR 0014).
+//!   that wait receives for all (`initiator/queues/shared_queue.rs`, ADR 0014). If only futures
+//!   wait, a thread does so for them, and another one serves their pauses
+//!   (`initiator/queues/asynchronous/pause.rs`); connecting from a task has a thread of its own.
 #![forbid(unsafe_code)]
 
 mod admin;

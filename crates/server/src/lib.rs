@@ -44,6 +44,9 @@
 //!   whose thread only serves HTTP.
 //! - **What is missing** (`Late`): a thread that exists only while a device, an address or an
 //!   endpoint cannot be opened, and tries again (ADR 0087).
+//! - **TLS** (`reactor/handshakes.rs`) and **exponents** (`shared/exponentiation.rs`): what proofs
+//!   of identity cost is computed on two threads of lower priority, which begin with the first one.
+//! - **Closing** (`direct/reaper.rs`): gives back the memory of virtual machines that have gone.
 //! - **Sampler** (`sampling::run`): takes the counters of all queues once a second, and keeps what
 //!   each object did (ADR 0071). Events are reported by whoever notices them (`Shared::report`), on
 //!   control paths only.
@@ -60,6 +63,10 @@
 //!
 //! # Memory and shared state
 //!
+//! - On the way of a command: drives in memory lock the chunk that they copy, namespaces of drives
+//!   that hosts manage hold a read lock while they use the map of extents (`medium/thin.rs`), those
+//!   with checksums or encryption also lock their blocks or allocate what undoes it, and functions
+//!   that share a drive ask its scheduler (`server/shared/shares.rs`).
 //! - `Registry`: the state that the queues of a controller share, behind one lock that only
 //!   Connect, events, resets, time-outs and model changes take. It notifies a queue by a `Notice`
 //!   through the reactor's mailbox. Models (`Model`) are immutable; a change is a new one

@@ -1,6 +1,6 @@
 //! Bodies by the form that is accepted, and beyond it, to every address that takes one.
 //!
-//! `EBOF_FUZZ_SEED` and `EBOF_FUZZ_COUNT` choose others and more than `make check` sends.
+//! `EBOF_FUZZ_SEED` and `EBOF_FUZZ_COUNT` choose others and more than `make test` sends.
 
 use std::collections::BTreeMap;
 
