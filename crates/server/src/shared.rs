@@ -348,7 +348,7 @@ impl Shared {
         self.refuse(peer.address, &peer.port, reason, refusal.host.as_ref(), refusal.subsystem.as_ref(), detail);
     }
 
-    /// Notes a connection that was refused.
+    /// Notes a connection that was refused, with the advice of the reason.
     pub(crate) fn refuse(
         &self,
         peer: PeerAddress,
@@ -358,10 +358,22 @@ impl Shared {
         subsystem: Option<&Nqn>,
         detail: String,
     ) {
+        self.refuse_with(peer, port, (reason, reason.advice()), host, subsystem, detail);
+    }
+
+    /// Notes a connection that was refused, with this advice.
+    pub(crate) fn refuse_with(
+        &self,
+        peer: PeerAddress,
+        port: &PortState,
+        (reason, advice): (RefusalReason, &'static str),
+        host: Option<&Nqn>,
+        subsystem: Option<&Nqn>,
+        detail: String,
+    ) {
         port.counts.refused.fetch_add(1, Relaxed);
         let host_nqn = host.map(Nqn::to_string);
         let subsystem_nqn = subsystem.map(Nqn::to_string);
-        let advice = reason.advice();
         if let Some(more) = self.may_log(peer.about(), Kind::Refused(reason)) {
             let name = &port.name;
             tracing::warn!(%peer, port = name, %reason, host_nqn, subsystem_nqn, "refused: {detail}; {advice}{more}");

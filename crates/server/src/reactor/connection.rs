@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use ebof_authentication::Explanation;
 use ebof_fabrics::{Attachment, CloseReason, Handle, Notice};
 use ebof_manage::api::RefusalReason;
 use ebof_nvme::Nqn;
@@ -348,7 +349,8 @@ impl Connection {
             } else {
                 end.to_string()
             };
-            shared.refuse(peer, &link.peer().port, reason, of_queue.host(), of_queue.subsystem(), detail);
+            let refused = (reason, advice_of(end).unwrap_or(reason.advice()));
+            shared.refuse_with(peer, &link.peer().port, refused, of_queue.host(), of_queue.subsystem(), detail);
             return;
         }
         if let Some(trouble) = trouble_of(end) {
@@ -480,9 +482,55 @@ fn refusal_of(end: &End, initialized: bool, proves: bool) -> Option<RefusalReaso
     })
 }
 
+/// What to do about it where more is known than which refusal it is.
+fn advice_of(end: &End) -> Option<&'static str> {
+    use Explanation::{
+        AuthenticationFailed, GroupNotUsable, HashNotUsable, IncorrectPayload, IncorrectProtocolMessage,
+        ProtocolNotUsable, SecureChannelMismatch,
+    };
+    let (explanation, is_hosts) = match end {
+        End::Association(CloseReason::NotAuthenticated(explanation)) => (*explanation, false),
+        End::Association(CloseReason::HostGaveUp(Some(explanation))) => (*explanation, true),
+        _ => return None,
+    };
+    Some(match explanation {
+        AuthenticationFailed if is_hosts => {
+            "the host does not take this target's proof: compare the dhchap-ctrl keys of both (`ebof target show keys` \
+             lists which there are)"
+        }
+        AuthenticationFailed => return None,
+        SecureChannelMismatch => {
+            "one of both wants TLS behind the authentication: connect with --concat through a port with `tls = \"allowed\"`, \
+             or with --tls, or without both"
+        }
+        HashNotUsable => "the host offers none of `dhchap_hashes`: add one that it has",
+        GroupNotUsable => "the host offers none of `dhchap_groups`: add one that it has",
+        ProtocolNotUsable | IncorrectPayload | IncorrectProtocolMessage => {
+            "host and target understand the exchange in different ways: compare versions, capture the traffic"
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_has_another_secret_is_told_to_compare_it() {
+        let refused = |explanation| End::Association(CloseReason::NotAuthenticated(explanation));
+        let advice = |explanation| advice_of(&refused(explanation)).unwrap_or(RefusalReason::NotAuthenticated.advice());
+        assert!(advice(Explanation::AuthenticationFailed).contains("secret"));
+        for (explanation, word) in [
+            (Explanation::HashNotUsable, "dhchap_hashes"),
+            (Explanation::GroupNotUsable, "dhchap_groups"),
+            (Explanation::SecureChannelMismatch, "--concat"),
+            (Explanation::ProtocolNotUsable, "versions"),
+        ] {
+            assert!(advice(explanation).contains(word) && !advice(explanation).contains("secret"), "{explanation}");
+        }
+        let of_host = End::Association(CloseReason::HostGaveUp(Some(Explanation::AuthenticationFailed)));
+        assert!(advice_of(&of_host).is_some_and(|advice| advice.contains("dhchap-ctrl")));
+    }
 
     #[test]
     fn who_manages_the_target_is_not_warned_of_what_they_asked_for() {
