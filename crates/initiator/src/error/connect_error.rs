@@ -51,6 +51,8 @@ pub struct Tried {
 /// The steps of a connection, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
+    /// Reading this host's keys for TLS.
+    Keys,
     /// Looking up the name.
     Resolve,
     /// The TCP handshake.
@@ -373,6 +375,7 @@ impl Step {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Keys => "reading this host's keys, for TLS",
             Self::Resolve => "name lookup",
             Self::Tcp => "TCP connect",
             Self::Address => "RDMA address and route",

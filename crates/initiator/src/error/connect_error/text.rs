@@ -339,7 +339,7 @@ fn is_link_local(traddr: &str) -> bool {
 /// What to do if there was no answer in time.
 fn to_do_about_time(step: Step) -> &'static str {
     match step {
-        Step::Resolve | Step::Tcp => {
+        Step::Keys | Step::Resolve | Step::Tcp => {
             "check the address and that no firewall swallows the packets: `ping`, then `nc -zv ADDRESS PORT`"
         }
         Step::Address | Step::QueuePair | Step::Rdma => {

@@ -30,6 +30,7 @@ pub(super) async fn connect(
     cancel: &Cancel,
 ) -> Result<(Stream, SocketAddr), Kind> {
     let names = Names { host: options.host_nqn.clone(), subsystem: options.nqn.clone() };
+    tried.step = Step::Keys;
     let offers = tls.offers(&names).map_err(Kind::Key)?;
     let mut first_refusal = None;
     for step in 0..offers.len() {
