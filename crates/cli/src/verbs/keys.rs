@@ -87,7 +87,7 @@ pub(crate) struct CheckPsk {
     #[command(flatten)]
     between: Between,
     /// The PSK, NVMeTLSkey-1:..., which other users of this machine can see while this runs
-    #[arg(short = 'd', long, value_name = "KEY")]
+    #[arg(short = 'd', long, alias = "key", value_name = "KEY")]
     keydata: Option<String>,
     /// A file with it
     #[arg(short = 'f', long, value_name = "FILE")]
