@@ -14,6 +14,7 @@ pub(crate) mod guarantees;
 mod lengths;
 mod logs;
 mod modules;
+mod objects;
 mod published;
 mod rooms;
 mod rust;
@@ -64,6 +65,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     boundary::check(&tree, &mut violations);
     let graphs = modules::graphs(&tree);
     circles::check(&graphs, &mut violations);
+    objects::check(&tree, &mut violations);
     rooms::check(&tree, &graphs, &mut violations);
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);

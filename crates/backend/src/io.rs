@@ -61,12 +61,6 @@ enum Backing {
     External(External),
 }
 
-/// Requests and completions are handed on in batches of at most so many, where turns are long: a
-/// disk that has completed all that it had gets the first new requests while others are still being
-/// taken, and hosts the first data while the rest is sent. Callers take as many completions in a
-/// turn; one without the other gains nothing.
-pub const BATCH_MAX: usize = 16;
-
 /// The most requests that one [`Io`] can be made for.
 const ENTRIES_MAX: u32 = 4096;
 /// In the environment, `0` makes [`Engine::Auto`] choose threads.

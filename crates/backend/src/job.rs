@@ -24,6 +24,12 @@ use crate::resident::ZEROS;
 use crate::segments::{Segments, SharedRange};
 use crate::{Action, Completion, Error, Operation, Region, Request};
 
+/// Requests and completions are handed on in batches of at most so many, where turns are long: a
+/// disk that has completed all that it had gets the first new requests while others are still being
+/// taken, and hosts the first data while the rest is sent. Callers take as many completions in a
+/// turn; one without the other gains nothing.
+pub const BATCH_MAX: usize = 16;
+
 /// One system call's worth of a request.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {

@@ -14,8 +14,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::io::BATCH_MAX;
-use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
+use crate::job::{BATCH_MAX, Job, Progress, SEGMENTS_MAX, Step};
 use crate::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
 use crate::remote::{Inbox, Remote};
 use crate::segments::SharedRange;

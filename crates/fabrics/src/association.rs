@@ -5,7 +5,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use ebof_drive::FunctionId;
+use ebof_drive::{FunctionId, Origin};
 use ebof_nvme::feature::NumberOfQueues;
 use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
@@ -235,6 +235,13 @@ impl Association {
     pub(crate) fn io_sgl(&self) -> SglRules {
         let memory = self.is_memory_based().then_some(MemoryRules::PrpOrSgl);
         SglRules { capsule_bytes: self.port.in_capsule_bytes, keyed: self.is_rdma(), memory }
+    }
+
+    /// Whose commands these are, for the drive.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        let function = self.function;
+        Origin { function, ..Origin::host(self.cntlid, self.host.clone(), self.host_id()) }
     }
 }
 

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use ebof_drive::{LogQuery, Origin, Refusal, Request, View};
+use ebof_drive::{LogQuery, Refusal, Request, View};
 use ebof_nvme::firmware::{Commit, Download};
 use ebof_nvme::identify::{ControllerList, Csi, IDENTIFY_BYTES, field};
 use ebof_nvme::log::{GetLogPage, Lid};
@@ -235,15 +235,6 @@ impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Self {
         let detail = Detail::Information(refusal.information);
         Self { status: refusal.status, detail, location: refusal.location }
-    }
-}
-
-impl Association {
-    /// Whose commands these are, for the drive.
-    #[must_use]
-    pub fn origin(&self) -> Origin {
-        let function = self.function;
-        Origin { function, ..Origin::host(self.cntlid, self.host.clone(), self.host_id()) }
     }
 }
 

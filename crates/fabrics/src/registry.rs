@@ -495,8 +495,8 @@ impl Registry {
 
     /// A queue of another association of the host has been checked for a deferred Connect, and the
     /// commands that it had at devices then have completed.
-    pub fn looked(&mut self, deferred: Handle) -> Notices {
-        self.drains.looked(&self.controllers, deferred)
+    pub fn acknowledge_check(&mut self, deferred: Handle) -> Notices {
+        self.drains.acknowledge_check(&self.controllers, deferred)
     }
 
     /// The queues that [`expire`](Self::expire) found to have been draining for [`SLOW_DRAIN_MS`]:

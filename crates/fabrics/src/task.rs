@@ -45,7 +45,7 @@ pub enum Task {
     /// [`Notice::Connect`](crate::Notice::Connect): queues of the same host have work at devices
     /// that must not end after what this queue will bring. Have the threads of these queues look
     /// whether their connections have ended, wait for what they have at devices, and call
-    /// `Registry::looked` for each.
+    /// `Registry::acknowledge_check` for each.
     DeferConnect(Vec<Handle>),
     /// `Registry::execute`, under the target's lock.
     Shared,

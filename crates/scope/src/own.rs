@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::Scope;
-use ebof_manage::api::{MissingKind, MissingObject};
+use ebof_manage::api::{MissingKind, MissingObject, Status};
 use ebof_manage::config::Config;
 use ebof_manage::enclosure::{Change, Inventory};
 
@@ -96,5 +96,11 @@ impl Own {
             MissingKind::Port => self.has_port(&missing.name),
             _ => false,
         }
+    }
+
+    /// Whether all controllers of a host are here, so that what the host does is done here.
+    pub(crate) fn has_all_controllers_of(&self, host: &str, status: &Status) -> bool {
+        let mut controllers = status.controllers.iter().filter(|controller| controller.host_nqn == host).peekable();
+        controllers.peek().is_some() && controllers.all(|controller| self.has_subsystem(&controller.subsystem_nqn))
     }
 }

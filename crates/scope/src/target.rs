@@ -2,7 +2,6 @@
 //! configuration in force.
 
 use crate::Limited;
-use crate::own::Own;
 use ebof_manage::api::{ApplyError, Cause, ControllerStatus, PortStatus, Refusal, Revision, Status, Target};
 use ebof_manage::config::Config;
 use ebof_manage::plan::Plan;
@@ -76,12 +75,4 @@ fn connections(controllers: &[ControllerStatus], is_counted: impl Fn(&Controller
     let queues: usize =
         controllers.iter().filter(|controller| is_counted(controller)).map(|one| one.queues.len()).sum();
     u32::try_from(queues).unwrap_or(u32::MAX)
-}
-
-impl Own {
-    /// Whether all controllers of a host are here, so that what the host does is done here.
-    pub(crate) fn has_all_controllers_of(&self, host: &str, status: &Status) -> bool {
-        let mut controllers = status.controllers.iter().filter(|controller| controller.host_nqn == host).peekable();
-        controllers.peek().is_some() && controllers.all(|controller| self.has_subsystem(&controller.subsystem_nqn))
-    }
 }

@@ -173,7 +173,7 @@ impl Link {
 
     /// Whether the bell, of either kind, has rung once for what has come: who did not look then is
     /// not told again.
-    pub(crate) fn is_told_once(&self) -> bool {
+    pub(crate) fn rings_once(&self) -> bool {
         matches!(self.notifier(), Notifier::Bell | Notifier::ArmedBell)
     }
 

@@ -359,7 +359,7 @@ impl Reactor {
     fn look(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
         let look = |connection: &mut Connection, context: &mut ReactorContext<'_>| connection.look(reply, context);
         if !self.connections.with_known(handle, now_us, look) {
-            self.shared.looked(reply.handle);
+            self.shared.acknowledge_check(reply.handle);
         }
     }
 

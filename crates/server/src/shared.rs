@@ -186,9 +186,9 @@ impl Shared {
     }
 
     /// An Admin Queue has been looked at for the Connect of this connection.
-    pub(crate) fn looked(&self, held: Handle) {
+    pub(crate) fn acknowledge_check(&self, held: Handle) {
         let mut registry = self.registry();
-        let notices = registry.looked(held);
+        let notices = registry.acknowledge_check(held);
         self.deliver(notices);
     }
 

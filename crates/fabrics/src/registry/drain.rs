@@ -108,7 +108,7 @@ impl Drains {
 
     /// A queue of another association of the host has been checked for a deferred Connect, and the
     /// commands that it had at devices then have completed.
-    pub(super) fn looked(&mut self, controllers: &Controllers, deferred: Handle) -> Notices {
+    pub(super) fn acknowledge_check(&mut self, controllers: &Controllers, deferred: Handle) -> Notices {
         let Some(waiting) = self.deferred.get_mut(&deferred) else { return Notices::new() };
         waiting.looks = waiting.looks.saturating_sub(1);
         self.free(controllers)

@@ -244,11 +244,11 @@ fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_sil
         if !is_silent {
             world.close(old);
         }
-        let notices = world.registry.looked(Handle(at));
+        let notices = world.registry.acknowledge_check(Handle(at));
         world.deliver(notices);
         assert!(world.retries.is_empty(), "the old queue drains, or has something at a device");
         if is_silent {
-            let notices = world.registry.looked(Handle(at));
+            let notices = world.registry.acknowledge_check(Handle(at));
             world.deliver(notices);
         } else {
             world.close(io);

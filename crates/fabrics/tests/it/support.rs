@@ -487,7 +487,7 @@ impl World {
                 (Step::Execute(kept, Task::DeferConnect(looks)), _) if !looks.is_empty() => {
                     executing = kept;
                     for _ in looks {
-                        let notices = self.registry.looked(Handle(at));
+                        let notices = self.registry.acknowledge_check(Handle(at));
                         self.deliver(notices);
                     }
                 }

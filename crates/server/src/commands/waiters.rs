@@ -171,7 +171,7 @@ impl Waiter {
             Self::Preempt(_, reply) => {
                 shared.post(reply.handle, Message::Reply { to: reply, reply: CommandReply::Preempted });
             }
-            Self::Connect { reply, .. } => shared.looked(reply.handle),
+            Self::Connect { reply, .. } => shared.acknowledge_check(reply.handle),
         }
     }
 }

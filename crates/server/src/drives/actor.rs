@@ -566,7 +566,7 @@ impl DriveActor {
     }
 
     /// Has the drive store that a transaction is over as soon as it can.
-    pub(crate) fn owe_end(&self, transaction: &str) {
+    pub(crate) fn store_end_later(&self, transaction: &str) {
         self.owed_ends().insert(transaction.to_owned());
     }
 

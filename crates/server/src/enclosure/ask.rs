@@ -130,7 +130,7 @@ impl Step<'_> {
             if began.elapsed() >= FORGET {
                 let (drive, why) = (actor.name(), failed.message());
                 tracing::error!(drive, transaction, "it cannot be stored yet that the transaction is over: {why}");
-                return actor.owe_end(transaction);
+                return actor.store_end_later(transaction);
             }
             std::thread::sleep(AGAIN);
         }

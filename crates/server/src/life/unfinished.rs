@@ -71,7 +71,7 @@ fn end(transactions: &[(&OpenDrive, String, bool)]) -> BTreeSet<String> {
             Ok((at, Err(Refusal { status, .. }))) => {
                 let Some((drive, id, is_made)) = transactions.get(at) else { continue };
                 if *is_made {
-                    drive.actor.owe_end(id);
+                    drive.actor.store_end_later(id);
                 }
                 let name = &drive.config.name;
                 tracing::error!(drive = name, transaction = id, "the interrupted transaction stays for now: {status}");

@@ -231,7 +231,7 @@ impl Rings for Ring {
     }
 
     #[inline]
-    fn has_news(&self) -> bool {
+    fn has_pending_event(&self) -> bool {
         self.has_invalid_doorbell.load(Ordering::Relaxed)
     }
 

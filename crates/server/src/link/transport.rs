@@ -183,7 +183,7 @@ pub(crate) trait Rings {
     fn function(&self) -> &SharedFunction;
 
     /// Whether the function has something to tell its host.
-    fn has_news(&self) -> bool;
+    fn has_pending_event(&self) -> bool;
 
     /// The memory of the host that holds a command's `length` bytes of data, for a device to read
     /// and write there.

@@ -115,7 +115,7 @@ impl Connection {
                 break;
             }
         }
-        self.is_unread = self.link.has_received() || !self.link.has_share() && self.link.is_told_once();
+        self.is_unread = self.link.has_received() || !self.link.has_share() && self.link.rings_once();
         Ok(taken)
     }
 
@@ -130,7 +130,7 @@ impl Connection {
                 bytes.put_unparsed(kept, left);
             }
             // A bell that rang meanwhile was ignored.
-            self.is_unread = self.link.has_received() || self.link.is_told_once();
+            self.is_unread = self.link.has_received() || self.link.rings_once();
         }
         if self.is_unread {
             self.on_readable(context)?;
@@ -387,7 +387,7 @@ impl Connection {
             self.commands.execution.queue.is_admin()
                 || self.link.state != state_before
                 || self.is_finished()
-                || rings.has_news()
+                || rings.has_pending_event()
         })
     }
 

@@ -211,7 +211,7 @@ impl World {
                 // Those that it wants to be looked at are alive.
                 Step::Execute(executing, Task::DeferConnect(looks)) if !looks.is_empty() => {
                     for _ in looks {
-                        let notices = self.registry.looked(Handle(handle));
+                        let notices = self.registry.acknowledge_check(Handle(handle));
                         self.deliver(notices);
                     }
                     step = Step::Execute(executing, Task::Connect);
