@@ -38,7 +38,7 @@ pub use history::{
 };
 pub use keys::{
     AddKey, HOST_KEYS_MAX, KEYS_SCHEMA, KeyKeeper, KeyKind, KeyStatus, KeyText, Keys, KeysChange, NoSuchKeyKind,
-    STORED_KEYS_MAX,
+    STORED_KEYS_MAX, erase_texts,
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
