@@ -312,7 +312,7 @@ impl ControllerEnd {
             self.policy.groups.iter().find(|group| offer.groups.contains(group) && !(seals && **group == Group::Null));
         let Some(&group) = group else { return self.refuse(t_id, Explanation::GroupNotUsable) };
         let terms = Terms { t_id, hash, group, secure_channel };
-        let value = KeyMaterial::new(entropy.challenge[..hash.bytes()].to_vec());
+        let value = KeyMaterial::copy_of(&entropy.challenge[..hash.bytes()]);
         let challenge = Challenge { value, sequence: entropy.sequence.get() };
         if group == Group::Null {
             return self.challenge(terms, challenge, None);

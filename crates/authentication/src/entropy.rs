@@ -30,7 +30,7 @@ impl Entropy {
 
     /// A private exponent for `group`.
     pub(crate) fn exponent(&self, group: Group) -> KeyMaterial {
-        KeyMaterial::new(self.exponent.bytes()[..group.exponent_bytes()].to_vec())
+        KeyMaterial::copy_of(&self.exponent.bytes()[..group.exponent_bytes()])
     }
 }
 

@@ -7,6 +7,7 @@ use core::fmt;
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd};
+use ebof_vault::with_clean_stack;
 use zeroize::Zeroizing;
 
 use crate::key::KeyMaterial;
@@ -212,7 +213,7 @@ impl Work {
     /// Computes.
     #[must_use]
     pub fn run(self) -> Computed {
-        Computed(self.powers())
+        Computed(with_clean_stack(|| self.powers()))
     }
 
     fn powers(self) -> Result<Powers, ValueError> {

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use ebof_vault::with_clean_stack;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
@@ -52,17 +53,17 @@ impl Hash {
     /// The digest of `bytes`.
     #[must_use]
     pub fn digest(self, bytes: &[u8]) -> KeyMaterial {
-        KeyMaterial::new(match self {
-            Self::Sha256 => Sha256::digest(bytes).to_vec(),
-            Self::Sha384 => Sha384::digest(bytes).to_vec(),
-            Self::Sha512 => Sha512::digest(bytes).to_vec(),
+        with_clean_stack(|| match self {
+            Self::Sha256 => KeyMaterial::copy_of(&Sha256::digest(bytes)),
+            Self::Sha384 => KeyMaterial::copy_of(&Sha384::digest(bytes)),
+            Self::Sha512 => KeyMaterial::copy_of(&Sha512::digest(bytes)),
         })
     }
 
     /// HMAC of all `parts`, one behind the other.
     #[must_use]
     pub fn mac(self, key: &[u8], parts: &[&[u8]]) -> KeyMaterial {
-        KeyMaterial::new(match self {
+        with_clean_stack(|| match self {
             Self::Sha256 => mac::<Hmac<Sha256>>(key, parts),
             Self::Sha384 => mac::<Hmac<Sha384>>(key, parts),
             Self::Sha512 => mac::<Hmac<Sha512>>(key, parts),
@@ -87,7 +88,7 @@ impl Hash {
             block = self.mac(key.bytes(), &[block.bytes(), info, &[counter]]);
             output.extend_from_slice(block.bytes());
         }
-        KeyMaterial::new(output[..length].to_vec())
+        KeyMaterial::copy_of(&output[..length])
     }
 }
 
@@ -101,10 +102,10 @@ impl fmt::Display for Hash {
     }
 }
 
-fn mac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+fn mac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> KeyMaterial {
     let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC has keys of every length");
     for part in parts {
         mac.update(part);
     }
-    mac.finalize().into_bytes().to_vec()
+    KeyMaterial::copy_of(&mac.finalize().into_bytes())
 }

@@ -277,7 +277,7 @@ impl HostEnd {
         // of the controller: somebody in the middle would have one with each end.
         let sequence = if controller.is_some() { entropy.sequence.get() } else { 0 };
         let c2 = (seals || controller.is_some())
-            .then(|| Challenge { value: KeyMaterial::new(entropy.challenge[..terms.hash.bytes()].to_vec()), sequence });
+            .then(|| Challenge { value: KeyMaterial::copy_of(&entropy.challenge[..terms.hash.bytes()]), sequence });
         let challenge = c2.as_ref().map(|c2| c2.value.bytes().to_vec());
         let reply = ReplyMessage { t_id: terms.t_id, sequence, response, challenge, value }.encode();
         self.state = State::Replied { terms, c1: c1.value, c2, session_key };

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ebof_vault::with_clean_stack;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -68,6 +69,10 @@ type LengthTest = fn(Option<Hash>, usize) -> bool;
 
 /// Reads a key and the hash that is named with it; 00 is none.
 pub(crate) fn parse(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash>), TextError> {
+    with_clean_stack(|| decode(text, kind))
+}
+
+fn decode(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash>), TextError> {
     let prefix = kind.prefix;
     let rest = text.trim().strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
     let rest = rest.ok_or(TextError::Prefix { prefix })?;
@@ -94,7 +99,7 @@ pub(crate) fn parse(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash
     if checksum(key) != u32::from_le_bytes(*crc) {
         return Err(TextError::Checksum);
     }
-    Ok((KeyMaterial::new(key.to_vec()), hash))
+    Ok((KeyMaterial::copy_of(key), hash))
 }
 
 /// The text of a key.
@@ -102,7 +107,7 @@ pub(crate) fn encode(prefix: &str, key: &KeyMaterial, hash: Option<Hash>) -> Zer
     let mut bytes = Zeroizing::new(Vec::with_capacity(key.bytes().len() + CRC_BYTES));
     bytes.extend_from_slice(key.bytes());
     bytes.extend_from_slice(&checksum(key.bytes()).to_le_bytes());
-    let encoded = Zeroizing::new(STANDARD.encode(&*bytes));
+    let encoded = with_clean_stack(|| Zeroizing::new(STANDARD.encode(&*bytes)));
     Zeroizing::new(format!("{prefix}:{:02}:{}:", hash.map_or(0, Hash::id), &*encoded))
 }
 

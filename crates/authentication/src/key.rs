@@ -3,18 +3,25 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use ebof_vault::KeptBytes;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
 
-/// Secret bytes: erased when dropped, compared in constant time, and shown by no `Debug`.
+/// Secret bytes: in memory that is neither swapped nor dumped, erased when dropped, compared in
+/// constant time, and shown by no `Debug`.
 #[derive(Clone)]
-pub struct KeyMaterial(Zeroizing<Vec<u8>>);
+pub struct KeyMaterial(KeptBytes);
 
 impl KeyMaterial {
-    /// Takes the bytes over.
+    /// Takes the bytes over, and erases them where they were.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Zeroizing::new(bytes))
+        Self(bytes.into())
+    }
+
+    /// The same bytes, which stay where they are.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Self(KeptBytes::copy_of(bytes))
     }
 
     /// The bytes, for a computation. They must not be copied to where they are not erased.

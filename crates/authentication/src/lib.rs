@@ -7,8 +7,8 @@
 //! take milliseconds. This crate deliberately owns no socket, no clock, no randomness, and no place
 //! where keys are kept.
 //!
-//! Key material is erased when it is dropped, compared in constant time, and never formatted
-//! ([`KeyMaterial`]).
+//! Key material is in memory that is neither swapped nor dumped (`ebof-vault`), erased when it is
+//! dropped, compared in constant time, and never formatted ([`KeyMaterial`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

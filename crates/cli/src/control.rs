@@ -27,6 +27,7 @@ use ebof_manage::history::live::LiveTable;
 use ebof_manage::slow::SlowCommands;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 pub use proven::Proven;
@@ -55,6 +56,9 @@ const WAIT: Duration = Duration::from_secs(10);
 /// How long a change of the configuration may take beside that: requests of hosts have to end, and
 /// other changes before it.
 const CHANGE: Duration = Duration::from_secs(40);
+
+/// Bytes of a body with a key or a password at most.
+const SECRET_BODY_BYTES: usize = 4096;
 
 /// The control socket in the runtime directory, or that of the service if there is only that.
 pub(crate) fn default_path(states: &StateDir, service: &Path) -> Result<PathBuf, ebof_attach::Error> {
@@ -264,8 +268,15 @@ impl ControlClient {
     }
 
     fn send<T: DeserializeOwned>(&self, method: &str, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        let body = serde_json::to_vec(body).map_err(|error| self.strange(&error.to_string()))?;
-        self.request(method, path, &body, Duration::ZERO)
+        self.request(method, path, &self.body_of(body)?, Duration::ZERO)
+    }
+
+    /// The text of a body, which may have a key or a password in it.
+    fn body_of(&self, body: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        // With room for all that is secret, so that nothing is left behind where it grew.
+        let mut text = Zeroizing::new(Vec::with_capacity(SECRET_BODY_BYTES));
+        serde_json::to_writer(&mut *text, body).map_err(|error| self.strange(&error.to_string()))?;
+        Ok(text)
     }
 
     fn request<T: DeserializeOwned>(

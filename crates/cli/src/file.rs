@@ -21,6 +21,9 @@ pub enum Kind {
     Regular,
 }
 
+/// Bytes that there is room for from the beginning.
+const SMALL_BYTES: usize = 4096;
+
 /// The content of the file at `path`, which is `what` in messages.
 ///
 /// # Errors
@@ -48,7 +51,8 @@ pub(crate) fn read(path: &Path, what: &str, max_bytes: u64, kind: Kind) -> anyho
         let message = format!("{}: it is {sort}", reading());
         return Err(Failure::usage(message, "accepted: a regular file").into());
     }
-    let mut data = Vec::new();
+    // With room for all of a small one: it may be a key, of which nothing is left where it grew.
+    let mut data = Vec::with_capacity(usize::try_from(max_bytes).unwrap_or(SMALL_BYTES).min(SMALL_BYTES) + 1);
     file.take(max_bytes.saturating_add(1)).read_to_end(&mut data).with_context(reading)?;
     if data.len() as u64 > max_bytes {
         let message = format!("{}: it has more than {max_bytes} bytes", reading());

@@ -38,7 +38,7 @@ pub use history::{
 };
 pub use keys::{
     AddKey, HOST_KEYS_MAX, KEYS_SCHEMA, KeyKeeper, KeyKind, KeyStatus, KeyText, Keys, KeysChange, NoSuchKeyKind,
-    STORED_KEYS_MAX,
+    STORED_KEYS_MAX, erase_texts,
 };
 pub use peer::Peer;
 pub use refusal::{ConnectionLog, Refusal, RefusalReason};
@@ -182,6 +182,9 @@ pub struct Status {
     /// What its process has given up; nothing is told of a target in a program of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// Why keys in its memory may be swapped or dumped, and what to do; nothing if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_unprotected: Option<String>,
     /// Its ports.
     pub ports: Vec<PortStatus>,
     /// The names of ports that are disabled: nothing listens there.

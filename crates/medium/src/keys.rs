@@ -16,13 +16,12 @@ use ebof_backend::Error as DeviceError;
 use ebof_drive::frame::FRAME_BYTES;
 use ebof_drive::keys::{KeyTable, TABLE_BYTES, WRAPPED_BYTES};
 use ebof_drive::layout::Layout;
+use ebof_vault::{KeptBytes, KeptValue, with_clean_stack};
 use zeroize::Zeroizing;
 
 use crate::disk::Disk;
 use crate::keys::crypt::{Cipher, KEY_BYTES};
 use crate::{DriveKey, Error, OpenError, VolumeId};
-
-type Key = Zeroizing<[u8; KEY_BYTES]>;
 
 /// Bytes of a copy of the table at most.
 #[expect(clippy::cast_possible_truncation, reason = "448 KiB")]
@@ -119,8 +118,8 @@ impl Keys {
     /// # Errors
     /// `NoRandomness` or `Device`.
     pub(crate) fn make(&mut self, disk: &mut Disk, volume: VolumeId) -> Result<Arc<Cipher>, Error> {
-        let mut key: Key = Zeroizing::new([0; KEY_BYTES]);
-        disk.clock.fill(&mut *key).map_err(|_| Error::NoRandomness)?;
+        let mut key = Zeroizing::new(vec![0; KEY_BYTES]);
+        disk.clock.fill(&mut key).map_err(|_| Error::NoRandomness)?;
         let wrapped = wrap(self.drive_key.as_ref().map(DriveKey::wrapper).as_ref(), &key);
         let mut table = self.table.clone();
         table.keys.insert(volume, wrapped);
@@ -176,26 +175,24 @@ impl Keys {
     }
 }
 
-fn wrap(wrapper: Option<&KwAes256>, key: &Key) -> [u8; WRAPPED_BYTES] {
+fn wrap(wrapper: Option<&KeptValue<KwAes256>>, key: &[u8]) -> [u8; WRAPPED_BYTES] {
     let mut wrapped = [0; WRAPPED_BYTES];
-    match wrapper {
+    with_clean_stack(|| match wrapper {
         Some(wrapper) => {
-            wrapper.wrap_key(&**key, &mut wrapped).expect("the lengths are those of RFC 3394");
+            wrapper.wrap_key(key, &mut wrapped).expect("the lengths are those of RFC 3394");
         }
-        None => wrapped[..KEY_BYTES].copy_from_slice(&**key),
-    }
+        None => wrapped[..KEY_BYTES].copy_from_slice(key),
+    });
     wrapped
 }
 
-fn unwrap(wrapper: Option<&KwAes256>, wrapped: &[u8; WRAPPED_BYTES]) -> Option<Key> {
-    let mut key: Key = Zeroizing::new([0; KEY_BYTES]);
-    match wrapper {
-        Some(wrapper) => {
-            wrapper.unwrap_key(wrapped, &mut *key).ok()?;
-        }
-        None => key.copy_from_slice(&wrapped[..KEY_BYTES]),
-    }
-    Some(key)
+fn unwrap(wrapper: Option<&KeptValue<KwAes256>>, wrapped: &[u8; WRAPPED_BYTES]) -> Option<KeptBytes> {
+    let Some(wrapper) = wrapper else { return Some(KeptBytes::copy_of(&wrapped[..KEY_BYTES])) };
+    with_clean_stack(|| {
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        wrapper.unwrap_key(wrapped, &mut *key).ok()?;
+        Some(KeptBytes::copy_of(&*key))
+    })
 }
 
 #[cfg(test)]
@@ -208,7 +205,7 @@ mod tests {
         let key: [u8; 32] = std::array::from_fn(|at| u8::try_from(at).unwrap());
         let data: [u8; 32] = std::array::from_fn(|at| u8::try_from(if at < 16 { at * 0x11 } else { at - 16 }).unwrap());
         let mut wrapped = [0; 40];
-        DriveKey::new(key).wrapper().wrap_key(&data, &mut wrapped).unwrap();
+        DriveKey::copy_of(&key).wrapper().wrap_key(&data, &mut wrapped).unwrap();
         let expected = "28c9f404c4b810f4cbccb35cfb87f8263f5786e2d80ed326cbc7f0e71a99f43bfb988b9b7a02dd21";
         assert_eq!(wrapped.map(|byte| format!("{byte:02x}")).concat(), expected);
     }

@@ -29,6 +29,7 @@ impl Target for Limited {
             connections_max: whole.connections_max,
             // It names the paths of others.
             confinement: None,
+            keys_unprotected: None,
             ports,
             disabled_ports,
             missing,

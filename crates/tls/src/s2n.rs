@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 
 use ebof_authentication::KeyMaterial;
+use ebof_vault::with_clean_stack;
 use nix::errno::Errno;
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
@@ -103,7 +104,7 @@ impl Session {
     /// With this key only. `received` was read from the socket before, and is what s2n-tls reads
     /// first.
     pub(crate) fn new(socket: TcpStream, mode: Mode, psk: &TlsPsk, received: Vec<u8>) -> Result<Self, HandshakeError> {
-        let connection = connection(mode, psk).map_err(library)?;
+        let connection = with_clean_stack(|| connection(mode, psk)).map_err(library)?;
         let count = received.len() as u64;
         let io = Io { socket, received, taken: 0, count, sent: 0, blocked: Step::Readable, error: None, secrets: None };
         Ok(Self { mode, connection, io: Some(Box::new(io)) })
@@ -117,10 +118,10 @@ impl Session {
     /// Goes on as far as it can without waiting.
     pub(crate) fn advance(&mut self) -> Result<Step, HandshakeError> {
         CURRENT.set(self.io.take());
-        let outcome = match self.connection.poll_negotiate() {
+        let outcome = with_clean_stack(|| match self.connection.poll_negotiate() {
             Poll::Ready(outcome) => outcome.map(|_connection| Step::Done),
             Poll::Pending => Ok(Step::Readable),
-        };
+        });
         let Some(mut io) = CURRENT.take() else { return Err(HandshakeError::Over) };
         let step = match outcome {
             Ok(Step::Done) => Ok(Step::Done),

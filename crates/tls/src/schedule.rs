@@ -4,6 +4,7 @@
 use aws_lc_rs::aead::{self, LessSafeKey, UnboundKey};
 use aws_lc_rs::error::Unspecified;
 use ebof_authentication::{Hash, KeyMaterial};
+use ebof_vault::with_clean_stack;
 use zeroize::Zeroizing;
 
 /// A cipher suite. NVMe/TCP has these two; the hash of the pre-shared key decides.
@@ -80,7 +81,7 @@ pub(crate) struct TrafficKey {
 pub(crate) fn traffic_key(suite: Suite, secret: &KeyMaterial) -> Result<TrafficKey, Unspecified> {
     let algorithm = suite.algorithm();
     let key = expand_label(suite.hash(), secret, "key", &[], algorithm.key_len());
-    let key = LessSafeKey::new(UnboundKey::new(algorithm, key.bytes())?);
+    let key = LessSafeKey::new(with_clean_stack(|| UnboundKey::new(algorithm, key.bytes()))?);
     let mut iv = Zeroizing::new([0; NONCE_BYTES]);
     iv.copy_from_slice(expand_label(suite.hash(), secret, "iv", &[], NONCE_BYTES).bytes());
     Ok(TrafficKey { key, iv })
@@ -115,7 +116,7 @@ fn expand_label(hash: Hash, secret: &KeyMaterial, label: &str, context: &[u8], b
         &[1],
     ];
     let block = hash.mac(secret.bytes(), &parts);
-    KeyMaterial::new(block.bytes()[..bytes].to_vec())
+    KeyMaterial::copy_of(&block.bytes()[..bytes])
 }
 
 #[cfg(test)]

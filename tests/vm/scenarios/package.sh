@@ -229,6 +229,7 @@ CONNECTIONS
   daemon=$(pgrep -f '^@ebof hold')
   check "the attach daemon is spared at the end of a shutdown" test -n "$daemon"
   check_says "it has a scope of its own" 'ebof-attach-nvme0.scope' cat "/proc/$daemon/cgroup"
+  connecting_confined "$daemon" "$device"
   # Few requests: under emulation many would take the processor from dpkg. They go on until it has
   # ended.
   ebof bench "$device" --rw randwrite --overwrite --bs 4K --iodepth 1 --rate-iops 20 --runtime 600 -o json \
@@ -248,6 +249,31 @@ CONNECTIONS
   check "systemctl stop ebof-connect@local" systemctl stop ebof-connect@local
   check "the device is gone" until_true 30 eval "! test -e $device"
   check "no attach daemon is left" until_true 30 eval "! pgrep -f '^@ebof hold'"
+}
+
+# beside DAEMON COMMAND...: runs it in the scope of an attach daemon.
+beside() {
+  local scope
+  scope=/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$1/cgroup")
+  shift
+  sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$scope" "$@"
+}
+read_block() { dd if="$1" of=/dev/null bs=4096 count=1; }
+
+# What units and daemons that connect may do.
+# @test hostile.devices
+connecting_confined() {
+  local daemon=$1 device=$2 unit
+  for unit in ebof-connect:49 ebof-connect@local:49 ebof-unreachable:39; do
+    check "${unit%:*} is exposed to ${unit#*:} tenths at most" \
+      systemd-analyze security --no-pager --threshold="${unit#*:}" "${unit%:*}" || note <<<"$out"
+  done
+  check "another disk can be read" read_block /dev/ram0
+  check_fails "... but not in the scope of an attach daemon" 'Operation not permitted' \
+    beside "$daemon" dd if=/dev/ram0 of=/dev/null bs=4096 count=1
+  check_fails "... nor the disk of the machine" 'Operation not permitted' \
+    beside "$daemon" dd if=/dev/vda of=/dev/null bs=4096 count=1
+  check "... where its own device can" beside "$daemon" dd if="$device" of=/dev/null bs=4096 count=1
 }
 
 boot_2() {

@@ -21,8 +21,7 @@ impl ControlClient {
 
     /// Adds a key, if that does what was planned.
     pub(crate) fn add_key(&self, key: &AddKey, planned: &Revision) -> Result<KeysChange, Failure> {
-        let body = serde_json::to_vec(key).map_err(|error| self.strange(&error.to_string()))?;
-        self.change_keys("POST", "/v1/keys", planned, &body)
+        self.change_keys("POST", "/v1/keys", planned, &self.body_of(key)?)
     }
 
     /// What removing keys would do.

@@ -31,6 +31,9 @@ impl View for ShownStatus {
         );
         text += &source_text(configuration);
         status.confinement.iter().for_each(|confinement| text += &confinement_text(confinement));
+        if let Some(why) = &status.keys_unprotected {
+            let _infallible = writeln!(text, "UNPROTECTED KEYS: {}\n", safe(why));
+        }
         for MissingObject { kind, name, reason, .. } in &status.missing {
             let _infallible = writeln!(text, "MISSING {kind} {}: {}\n", safe(name), safe(reason));
         }

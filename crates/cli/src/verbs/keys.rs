@@ -10,6 +10,7 @@ use ebof_authentication::{ConfiguredPsk, Derivation, Hash, KeyMaterial, Secret};
 use ebof_clock::Clock;
 use ebof_initiator::host;
 use ebof_nvme::Nqn;
+use zeroize::Zeroizing;
 
 use super::Outcome;
 use crate::failure::Failure;
@@ -234,10 +235,10 @@ fn parse_nqn(text: &str, option: &str) -> anyhow::Result<Nqn> {
 }
 
 /// The text of a key, from the command line or from a file.
-fn given(text: Option<String>, path: Option<PathBuf>) -> anyhow::Result<String> {
+fn given(text: Option<String>, path: Option<PathBuf>) -> anyhow::Result<Zeroizing<String>> {
     match (text, path) {
-        (Some(text), _) => Ok(text),
-        (None, Some(path)) => file::read_text(&path, "the key", FILE_BYTES_MAX, file::Kind::Any),
+        (Some(text), _) => Ok(Zeroizing::new(text)),
+        (None, Some(path)) => Ok(Zeroizing::new(file::read_text(&path, "the key", FILE_BYTES_MAX, file::Kind::Any)?)),
         (None, None) => Err(Failure::usage("there is no key to check", "name it, or a file with it").into()),
     }
 }

@@ -38,6 +38,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         connections: 0,
         connections_max: 1,
         confinement: None,
+        keys_unprotected: None,
         ports,
         disabled_ports: Vec::new(),
         missing: Vec::new(),

@@ -18,6 +18,7 @@ mod demo;
 #[expect(dead_code, reason = "this guest does little")]
 #[path = "../../../server/tests/it/direct_rig.rs"]
 mod direct_rig;
+mod dumped;
 mod durability;
 mod edits;
 mod examples;

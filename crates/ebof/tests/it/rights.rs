@@ -92,7 +92,8 @@ impl Confined {
     }
 }
 
-fn private(path: &Path, content: &[u8]) {
+/// A file that nobody else may read.
+pub(crate) fn private(path: &Path, content: &[u8]) {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
     file.write_all(content).unwrap();

@@ -10,7 +10,6 @@ use ebof_authentication::response::Names;
 use ebof_authentication::secret::TextError;
 use ebof_authentication::{ConfiguredPsk, Derivation, Identity, KeyMaterial, Secret};
 use ebof_tls::TlsPsk;
-use zeroize::Zeroizing;
 
 /// The longest file with a secret.
 const FILE_BYTES_MAX: usize = 4096;
@@ -27,21 +26,21 @@ pub enum KeySource {
     Text(KeyText),
 }
 
-/// A key as somebody gave it to this process: erased when it is dropped, and shown by no `Debug`.
+/// A key as somebody gave it to this process: kept like the key itself, and shown by no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct KeyText(Zeroizing<String>);
+pub struct KeyText(KeyMaterial);
 
 impl KeyText {
     /// The text. It must not be copied to where it is not erased, or where others can read it.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.0
+        std::str::from_utf8(self.0.bytes()).expect("it was made of text")
     }
 }
 
 impl From<&str> for KeyText {
     fn from(text: &str) -> Self {
-        Self(Zeroizing::new(text.to_owned()))
+        Self(KeyMaterial::copy_of(text.as_bytes()))
     }
 }
 
@@ -174,7 +173,7 @@ fn in_keyring(keyring: &str, key: Option<&str>, names: &Names) -> Result<Vec<Tls
         .into_iter()
         .filter_map(|key| {
             let identity = identity_of(&key.description)?;
-            let material = KeyMaterial::new(key.payload.to_vec());
+            let material = KeyMaterial::copy_of(&key.payload);
             Some((identity.clone(), TlsPsk::new(key.description, identity.hash, material).ok()?))
         })
         .collect();

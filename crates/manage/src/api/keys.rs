@@ -9,7 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zeroize::Zeroizing;
+use serde_json::Value;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{Asker, Revision};
 use crate::enclosure::{DISTURBED_MAX, DisturbedHost, Refused};
@@ -221,6 +222,17 @@ impl FromStr for KeyKind {
 
     fn from_str(text: &str) -> Result<Self, NoSuchKeyKind> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(NoSuchKeyKind)
+    }
+}
+
+/// Erases all texts of a body that may have a key or a password in it. Names of properties are
+/// left.
+pub fn erase_texts(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(list) => list.iter_mut().for_each(erase_texts),
+        Value::Object(properties) => properties.values_mut().for_each(erase_texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -34,6 +34,7 @@ fn namespace() -> NamespaceStatus {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one of everything")]
 fn status() -> Status {
     Status {
         schema: STATUS_SCHEMA,
@@ -43,6 +44,7 @@ fn status() -> Status {
         connections: 3,
         connections_max: 16384,
         confinement: None,
+        keys_unprotected: None,
         ports: vec![PortStatus {
             name: "tcp://127.0.0.1:4420".into(),
             id: 1,

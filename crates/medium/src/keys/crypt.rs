@@ -18,6 +18,7 @@ use aes::cipher::{
     BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
 };
 use ebof_backend::{Completion, CompletionHook, Segments};
+use ebof_vault::KeptValue;
 
 /// Bytes of a key: one for the data, one for the tweaks.
 pub(crate) const KEY_BYTES: usize = 64;
@@ -37,7 +38,10 @@ const TAG_UNITS: u128 = 1 << 64;
 type Tweak = [u64; 2];
 
 /// Encrypts and decrypts the blocks of a namespace.
-pub(crate) struct Cipher {
+pub(crate) struct Cipher(KeptValue<Schedules>);
+
+/// What the two halves of a key are expanded to, and which has the halves in it.
+struct Schedules {
     data: Aes256,
     tweaks: Aes256,
 }
@@ -49,9 +53,11 @@ enum Direction {
 }
 
 impl Cipher {
-    pub(crate) fn new(key: &[u8; KEY_BYTES]) -> Self {
-        let [data, tweaks] = [0, 1].map(|half| Array(std::array::from_fn(|at| key[half * KEY_BYTES / 2 + at])));
-        Self { data: Aes256::new(&data), tweaks: Aes256::new(&tweaks) }
+    /// With a key of [`KEY_BYTES`].
+    pub(crate) fn new(key: &[u8]) -> Self {
+        let (data, tweaks) = key.split_at(KEY_BYTES / 2);
+        let half = |half| Aes256::new_from_slice(half).expect("keys have 64 bytes");
+        Self(KeptValue::new(|| Schedules { data: half(data), tweaks: half(tweaks) }))
     }
 
     /// Encrypts whole blocks of `block_bytes` each in place; the LBA of the first is `first`.
@@ -91,12 +97,12 @@ impl Cipher {
             let mut numbers: [Block<Aes256>; UNITS] =
                 std::array::from_fn(|at| (number + at as u128).to_le_bytes().into());
             let tweaks = &mut numbers[..units.len() / unit_bytes];
-            self.tweaks.encrypt_blocks(tweaks);
+            self.0.tweaks.encrypt_blocks(tweaks);
             let blocks = units.as_chunks_mut::<AES_BYTES>().0;
             let units = Units { tweaks, unit_blocks: unit_bytes / AES_BYTES, blocks };
             match direction {
-                Direction::Encrypt => self.data.encrypt_with_backend(units),
-                Direction::Decrypt => self.data.decrypt_with_backend(units),
+                Direction::Encrypt => self.0.data.encrypt_with_backend(units),
+                Direction::Decrypt => self.0.data.decrypt_with_backend(units),
             }
         }
     }

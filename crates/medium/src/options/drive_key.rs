@@ -3,22 +3,23 @@
 use std::fmt;
 
 use aes_kw::{KeyInit, KwAes256};
-use zeroize::Zeroizing;
+use ebof_vault::{KeptBytes, KeptValue};
 
-/// The key that wraps the keys of namespaces; it is not on the medium. 32 bytes, not shown by
-/// `Debug`, and zeroed when it is dropped.
+/// The key that wraps the keys of namespaces; it is not on the medium. 32 bytes, neither swapped
+/// nor dumped, not shown by `Debug`, and zeroed when it is dropped.
 #[derive(Clone)]
-pub struct DriveKey(Zeroizing<[u8; 32]>);
+pub struct DriveKey(KeptBytes);
 
 impl DriveKey {
-    /// A key with these bytes.
+    /// A key with these bytes, which stay where they are.
     #[must_use]
-    pub fn new(bytes: [u8; 32]) -> Self {
-        Self(Zeroizing::new(bytes))
+    pub fn copy_of(bytes: &[u8; 32]) -> Self {
+        Self(KeptBytes::copy_of(bytes))
     }
 
-    pub(crate) fn wrapper(&self) -> KwAes256 {
-        KwAes256::new(&(*self.0).into())
+    /// What wraps keys by it.
+    pub(crate) fn wrapper(&self) -> KeptValue<KwAes256> {
+        KeptValue::new(|| KwAes256::new_from_slice(&self.0).expect("it has 32 bytes"))
     }
 }
 

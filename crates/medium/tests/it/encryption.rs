@@ -17,7 +17,7 @@ fn encrypted(shift: u8) -> BlockFormat {
 }
 
 fn open(base: &Arc<dyn Device>, key: Option<[u8; 32]>) -> Result<Opened, OpenError> {
-    let key = key.map(DriveKey::new);
+    let key = key.as_ref().map(DriveKey::copy_of);
     ebof_medium::open(Arc::clone(base), Options { create: Some(CAPACITY), zeroed: true, key, ..Options::default() })
 }
 

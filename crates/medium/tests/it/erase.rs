@@ -18,7 +18,7 @@ const KEYS: std::ops::Range<usize> = 64 << 10..1 << 20;
 const BLOCKS: u64 = 200;
 
 fn options(key: Option<[u8; 32]>) -> Options {
-    Options { create: Some(CAPACITY), zeroed: true, key: key.map(DriveKey::new), ..Options::default() }
+    Options { create: Some(CAPACITY), zeroed: true, key: key.as_ref().map(DriveKey::copy_of), ..Options::default() }
 }
 
 fn open(base: &Arc<dyn Device>) -> Opened {

@@ -3,6 +3,8 @@
 mod account;
 mod service;
 
+use std::mem;
+
 use ebof_access::{Account as StoredAccount, AccountReach, Mistake, NewAccount, Privilege, Role, SettingsChange};
 use ebof_manage::events::{EventKind, NewEvent};
 use http::{Method, StatusCode};
@@ -64,7 +66,7 @@ fn add(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
     input.finish(None)?;
     let new = NewAccount {
         name: name.unwrap_or_default(),
-        password: password.unwrap_or_default(),
+        password: mem::take(&mut *password.unwrap_or_default()),
         role: role.unwrap_or(Role::ReadOnly),
         reach: reach.unwrap_or_default(),
         enabled: enabled.unwrap_or(true),

@@ -2,10 +2,13 @@
 //! at the end is one, too.
 
 use std::fmt::Debug;
+use std::mem;
 use std::ops::RangeInclusive;
 
+use ebof_manage::api::erase_texts;
 use http::StatusCode;
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
 use crate::place::Place;
 use crate::response::message::{Message, Problem};
@@ -22,12 +25,23 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// The properties of an object in a body.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    properties: Map<String, Value>,
+    properties: Properties,
     /// The JSON pointer of the object; empty for the body.
     pointer: String,
     mistakes: Vec<Message>,
     /// The pointers of objects that were read: what is left over of one is told by its own name.
     read: Vec<String>,
+}
+
+/// Properties that nobody has taken. Their texts are erased at the end: a key or a password may be
+/// where nobody looks for one.
+#[derive(Debug, Default)]
+struct Properties(Map<String, Value>);
+
+impl Drop for Properties {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(erase_texts);
+    }
 }
 
 impl Input {
@@ -37,7 +51,7 @@ impl Input {
             return Ok(Self::default());
         }
         match serde_json::from_slice(body) {
-            Ok(Value::Object(properties)) => Ok(Self { properties, ..Self::default() }),
+            Ok(Value::Object(properties)) => Ok(Self::from_properties(properties)),
             Ok(_) => Err(Problem::bad_request(Message::malformed(&"it is JSON, but no object"))),
             Err(error) => Err(Problem::bad_request(Message::malformed(&error))),
         }
@@ -45,7 +59,7 @@ impl Input {
 
     /// Of a body that is inside another one.
     pub(crate) fn from_properties(properties: Map<String, Value>) -> Self {
-        Self { properties, ..Self::default() }
+        Self { properties: Properties(properties), ..Self::default() }
     }
 
     fn pointer(&self, name: &str) -> String {
@@ -54,7 +68,7 @@ impl Input {
 
     /// A part of it.
     fn inner(properties: Map<String, Value>, pointer: String) -> Self {
-        Self { properties, pointer, ..Self::default() }
+        Self { properties: Properties(properties), pointer, ..Self::default() }
     }
 
     /// Notes a mistake of a property.
@@ -65,16 +79,17 @@ impl Input {
 
     /// A property as it was sent.
     pub(crate) fn value(&mut self, name: &str) -> Option<Value> {
-        self.properties.remove(name)
+        self.properties.0.remove(name)
     }
 
     /// Takes a property that `read` accepts; `accepted` describes what it does.
     fn take<T>(&mut self, name: &str, accepted: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
-        let value = self.properties.remove(name)?;
+        let mut value = self.properties.0.remove(name)?;
         let read = read(&value);
         if read.is_none() {
             self.mistake(name, Message::property_type(name, &value, accepted));
         }
+        erase_texts(&mut value);
         read
     }
 
@@ -93,19 +108,21 @@ impl Input {
     }
 
     /// A text that no message repeats, whatever it is.
-    pub(crate) fn secret(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn secret(&mut self, name: &str) -> Option<Zeroizing<String>> {
         self.long_secret(name, TEXT_BYTES_MAX)
     }
 
     /// The same of another length.
-    pub(crate) fn long_secret(&mut self, name: &str, bytes_max: usize) -> Option<String> {
-        let value = self.properties.remove(name)?;
-        let text = value.as_str().filter(|text| text.len() <= bytes_max).map(str::to_owned);
-        if text.is_none() {
-            let why = format!("it is no string, or has more than {bytes_max} bytes");
-            self.mistake(name, Message::property_error(name, &why, "Accepted: a string"));
+    pub(crate) fn long_secret(&mut self, name: &str, bytes_max: usize) -> Option<Zeroizing<String>> {
+        match self.properties.0.remove(name)? {
+            Value::String(text) if text.len() <= bytes_max => Some(Zeroizing::new(text)),
+            mut value => {
+                erase_texts(&mut value);
+                let why = format!("it is no string, or has more than {bytes_max} bytes");
+                self.mistake(name, Message::property_error(name, &why, "Accepted: a string"));
+                None
+            }
         }
-        text
     }
 
     /// Whether something is so.
@@ -129,7 +146,7 @@ impl Input {
 
     #[expect(clippy::option_option, reason = "not sent, null, or a number")]
     fn nullable(&mut self, name: &str, range: &RangeInclusive<u64>, or_null: &str) -> Option<Option<u64>> {
-        let value = self.properties.remove(name)?;
+        let value = self.properties.0.remove(name)?;
         let accepted = format!("integers from {} to {}{or_null}", range.start(), range.end());
         match value.as_u64() {
             Some(number) if range.contains(&number) => return Some(Some(number)),
@@ -142,7 +159,7 @@ impl Input {
 
     /// One of several texts.
     pub(crate) fn one_of<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
-        let value = self.properties.remove(name)?;
+        let value = self.properties.0.remove(name)?;
         let chosen = choices.iter().find(|(text, _)| value.as_str() == Some(text));
         if chosen.is_none() {
             let names: Vec<&str> = choices.iter().map(|(text, _)| *text).collect();
@@ -186,7 +203,7 @@ impl Input {
             let kept = current.get(at).filter(|_| is_kept(&value));
             wanted.push(kept.map_or(value, |place| serde_json::json!({ "@odata.id": place })));
         }
-        self.properties.insert(name.to_owned(), Value::Array(wanted));
+        self.properties.0.insert(name.to_owned(), Value::Array(wanted));
         self.links(name)
     }
 
@@ -213,16 +230,16 @@ impl Input {
             let mut input = Self::inner(properties, format!("{pointer}/{at}"));
             all.push(inner(&mut input));
             self.mistakes.append(&mut input.mistakes);
-            left_over(&input.properties, None, &input.pointer, &input.read, &mut self.mistakes);
+            left_over(&input.properties.0, None, &input.pointer, &input.read, &mut self.mistakes);
         }
         Some(all)
     }
 
     /// Takes a property that is `null`.
     pub(crate) fn null(&mut self, name: &str) -> bool {
-        let is_null = self.properties.get(name).is_some_and(Value::is_null);
+        let is_null = self.properties.0.get(name).is_some_and(Value::is_null);
         if is_null {
-            self.properties.remove(name);
+            self.properties.0.remove(name);
         }
         is_null
     }
@@ -247,21 +264,21 @@ impl Input {
         self.mistakes.append(&mut input.mistakes);
         self.read.append(&mut input.read);
         self.read.push(input.pointer);
-        if !input.properties.is_empty() {
+        if !input.properties.0.is_empty() {
             // Put back: `finish` compares it with the properties of the resource and reports it.
-            self.properties.insert(name.to_owned(), Value::Object(input.properties));
+            self.properties.0.insert(name.to_owned(), Value::Object(mem::take(&mut input.properties.0)));
         }
         Some(read)
     }
 
     /// The names of what was sent and not taken yet, without annotations.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.properties.keys().map(String::as_str).filter(|name| !name.starts_with('@'))
+        self.properties.0.keys().map(String::as_str).filter(|name| !name.starts_with('@'))
     }
 
     /// Whether a property was sent and not taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.properties.contains_key(name)
+        self.properties.0.contains_key(name)
     }
 
     /// A property that has to be sent.
@@ -287,8 +304,8 @@ impl Input {
     /// Ends the reading of a body: fails if there was a mistake, or if something is left over.
     /// `current` is the resource, whose other properties are read-only.
     pub(crate) fn finish(mut self, current: Option<&Value>) -> Result<(), Problem> {
-        let left = std::mem::take(&mut self.properties);
-        left_over(&left, current, "", &self.read, &mut self.mistakes);
+        let left = mem::take(&mut self.properties);
+        left_over(&left.0, current, "", &self.read, &mut self.mistakes);
         if self.mistakes.is_empty() {
             return Ok(());
         }
@@ -370,6 +387,17 @@ mod tests {
             ("PropertyUnknown", "#/Unknown"),
         ];
         assert_eq!(ids(&problem), expected.map(|(id, about)| (id.to_owned(), about.to_owned())));
+    }
+
+    #[test]
+    fn texts_of_a_body_are_erased() {
+        let mut value = json!({ "A": "secret", "B": [{ "C": "secret" }, 7, null, true] });
+        erase_texts(&mut value);
+        assert_eq!(value, json!({ "A": "", "B": [{ "C": "" }, 7, null, true] }));
+        // One that is taken is what it was.
+        let mut body = input(&json!({ "KeyString": "secret", "Other": 1 }));
+        assert_eq!(body.secret("Other"), None);
+        assert_eq!(body.secret("KeyString").as_deref().map(String::as_str), Some("secret"));
     }
 
     #[test]

@@ -279,6 +279,7 @@ impl Target for Fake {
             connections: 2,
             connections_max: 100,
             confinement: None,
+            keys_unprotected: None,
             ports: ports.collect(),
             disabled_ports: Vec::new(),
             missing: state.missing.clone(),

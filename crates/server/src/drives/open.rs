@@ -129,21 +129,21 @@ fn read_key(path: &str) -> Result<DriveKey, DriveOpenError> {
     let read = file.take(KEY_FILE_BYTES_MAX as u64).read_to_end(&mut bytes);
     read.map_err(|error| wrong(format!("the key cannot be read: {error}")))?;
     let digits = bytes.trim_ascii_end();
-    let key = match <[u8; 32]>::try_from(&bytes[..]) {
-        Ok(key) => Some(key),
+    let key = match <&[u8; 32]>::try_from(&bytes[..]) {
+        Ok(key) => Some(DriveKey::copy_of(key)),
         Err(_) if digits.len() == 64 => unhex(digits),
         Err(_) => None,
     };
-    key.map(DriveKey::new).ok_or_else(|| wrong(format!("this is no key ({} bytes were read): {help}", bytes.len())))
+    key.ok_or_else(|| wrong(format!("this is no key ({} bytes were read): {help}", bytes.len())))
 }
 
-fn unhex(digits: &[u8]) -> Option<[u8; 32]> {
-    let mut key = [0; 32];
+fn unhex(digits: &[u8]) -> Option<DriveKey> {
+    let mut key = Zeroizing::new([0; 32]);
     for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
         let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         *byte = digit(0)? << 4 | digit(1)?;
     }
-    Some(key)
+    Some(DriveKey::copy_of(&key))
 }
 
 /// More than a key file has, with a line's end.

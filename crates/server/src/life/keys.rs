@@ -182,7 +182,7 @@ fn read_keyring(host: &Host, keyring: &str) -> Result<Vec<HostPsk>, KeyError> {
     let mut psks = Vec::new();
     for key in keys {
         let Some(identity) = identity_of(&key.description) else { continue };
-        psks.push(HostPsk::Derived { identity, key: KeyMaterial::new(key.payload.to_vec()) });
+        psks.push(HostPsk::Derived { identity, key: KeyMaterial::copy_of(&key.payload) });
     }
     if psks.is_empty() { Err(KeyError::NoIdentity { keyring: keyring.to_owned() }) } else { Ok(psks) }
 }

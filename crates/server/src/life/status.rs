@@ -43,6 +43,7 @@ impl<'a> InForceStatus<'a> {
             connections: shared.connections.load(Relaxed),
             connections_max: shared.settings.connections_max,
             confinement: shared.settings.confinement.clone(),
+            keys_unprotected: ebof_vault::unprotected().map(|why| why.to_string()),
             ports: in_force.ports.iter().map(|listening| port_status(&listening.port)).collect(),
             disabled_ports: config.ports.iter().filter(|it| !it.enabled).map(|it| it.name.clone()).collect(),
             missing,

@@ -8,7 +8,7 @@ use axum::http::header::LOCATION;
 use axum::http::{Method, Response, StatusCode};
 use ebof_access::{Denied, User};
 use ebof_audit::{Audit, NewRecord, RecordKind, RecordOutcome};
-use ebof_manage::api::{AddKey, Asker};
+use ebof_manage::api::{AddKey, Asker, erase_texts};
 use ebof_manage::edit::Edits;
 use ebof_manage::enclosure::Transaction;
 use ebof_redfish::Login;
@@ -166,14 +166,15 @@ fn words_of(path: &str, body: &[u8]) -> String {
     }
     // What is larger is a text or an image.
     let body = Some(body).filter(|body| body.len() <= BODY_BYTES_MAX).unwrap_or_default();
-    let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(body) else { return String::new() };
+    let Ok(mut read) = serde_json::from_slice::<Value>(body) else { return String::new() };
     let mut names = Vec::new();
-    for (name, value) in &object {
+    for (name, value) in read.as_object().into_iter().flatten() {
         match value.get("Ebof").and_then(Value::as_object) {
             Some(own) => names.extend(own.keys().map(|own| format!("{name}/Ebof/{own}"))),
             None => names.push(name.clone()),
         }
     }
+    erase_texts(&mut read);
     names.truncate(NAMES_MAX);
     names.join(", ")
 }

@@ -58,6 +58,7 @@ fn status(controllers: Vec<ControllerStatus>) -> Status {
         connections: 0,
         connections_max: 1,
         confinement: None,
+        keys_unprotected: None,
         ports: Vec::new(),
         disabled_ports: Vec::new(),
         missing: Vec::new(),

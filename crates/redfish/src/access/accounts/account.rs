@@ -1,6 +1,7 @@
 //! `ManagerAccount` and `Role`.
 
 use std::collections::BTreeSet;
+use std::mem;
 
 use ebof_access::{Account, AccountChange, AccountReach, Privilege, Role};
 use serde::Serialize;
@@ -138,7 +139,7 @@ pub(super) fn change_of(mut input: Input, before: &Account, current: &Value) -> 
     types(&mut input);
     let change = AccountChange {
         name: input.text("UserName"),
-        password: input.secret("Password"),
+        password: input.secret("Password").map(|mut password| mem::take(&mut *password)),
         role: input.one_of("RoleId", &ROLES),
         reach: reach(&mut input, &before.reach),
         enabled: input.flag("Enabled"),

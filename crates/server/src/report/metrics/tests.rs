@@ -121,6 +121,7 @@ fn snapshot() -> Snapshot {
         connections: 1,
         connections_max: 2,
         confinement: None,
+        keys_unprotected: None,
         ports: vec![port],
         disabled_ports: Vec::new(),
         missing: vec![missing()],
