@@ -146,6 +146,9 @@ pub enum Change {
     RemoveHost {
         /// Its NQN.
         nqn: String,
+        /// It had keys, by which it may have proven who it is.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        had_keys: bool,
     },
 }
 
@@ -265,7 +268,8 @@ impl Steps {
         let (before, after) = (by_nqn(current), by_nqn(desired));
         for old in &current.hosts {
             if !after.contains_key(&old.nqn) {
-                self.changes.push(Change::RemoveHost { nqn: old.nqn.to_string() });
+                let had_keys = old.dhchap_key.is_some() || old.tls_psk.is_some();
+                self.changes.push(Change::RemoveHost { nqn: old.nqn.to_string(), had_keys });
             }
         }
         for new in &desired.hosts {
@@ -458,6 +462,7 @@ impl Change {
                 Effect::Disruptive
             }
             Self::AddHost { host } if host.dhchap_key.is_some() => Effect::Disruptive,
+            Self::RemoveHost { had_keys: true, .. } => Effect::Disruptive,
             Self::AlterHost { .. } => Effect::Live,
             Self::AddHost { .. }
             | Self::AddPort { .. }
@@ -626,7 +631,7 @@ impl fmt::Display for Change {
                 write!(f, "add namespace {} to {subsystem}: {}", namespace.nsid, namespace.drive)?;
                 seen_as.map_or(Ok(()), |seen_as| write!(f, ", {}", seen_as.words()))
             }
-            Self::RemoveHost { nqn } => write!(f, "remove host {nqn}"),
+            Self::RemoveHost { nqn, .. } => write!(f, "remove host {nqn}"),
         }
     }
 }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn generations_are_listed_the_latest_first() {
-        let remove = |nqn: &str| Change::RemoveHost { nqn: nqn.to_owned() };
+        let remove = |nqn: &str| Change::RemoveHost { nqn: nqn.to_owned(), had_keys: false };
         let plan = |changes: &[&str]| Plan { changes: changes.iter().map(|nqn| remove(nqn)).collect() };
         let mut history = History::default();
         let local = Asker::Local { uid: 0, pid: Some(812), program: Some("ebof".to_owned()) };

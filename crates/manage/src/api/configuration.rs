@@ -9,8 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ControllerStatus, Status};
-use crate::config::{Config, PortTls, Subsystem};
+use super::{ControllerStatus, Peer, Status};
+use crate::config::{Config, Host, PortTls, Security, Subsystem};
 use crate::diagnostic::Diagnostics;
 use crate::enclosure::{MistakeKind, Refused};
 use crate::plan::{Change, Difference, Effect, Plan, SeenAs, disables};
@@ -381,10 +381,15 @@ impl Disruption<'_> {
                 (ends && before.name == controller.port)
                     .then(|| format!("its connection ends: port {} changes", before.name))
             }
-            Change::AlterHost { to, differences } if to.nqn.as_str() == controller.host_nqn => differences
-                .iter()
-                .any(|difference| difference.key == "dhchap_key" && difference.from.is_none())
-                .then(|| "its connection ends: the host has to prove who it is".to_owned()),
+            Change::AddHost { host } if host.nqn.as_str() == controller.host_nqn => {
+                self.proves_otherwise(None, Some(host), controller)
+            }
+            Change::AlterHost { to, .. } if to.nqn.as_str() == controller.host_nqn => {
+                self.proves_otherwise(self.host(to.nqn.as_str()), Some(to), controller)
+            }
+            Change::RemoveHost { nqn, .. } if *nqn == controller.host_nqn => {
+                self.proves_otherwise(self.host(nqn), None, controller)
+            }
             Change::AlterDrive { to, differences } => {
                 let of = self.desired.subsystems.iter().find(|subsystem| subsystem.drive.as_ref() == Some(&to.name))?;
                 is_of(controller, of.nqn.as_str()).then(|| identity(differences, &["serial", "model"]))?
@@ -398,6 +403,40 @@ impl Disruption<'_> {
             // The drive's subsystem goes, too, and hosts notice that.
             _ => None,
         }
+    }
+
+    /// A host as it is now.
+    fn host(&self, nqn: &str) -> Option<&Host> {
+        self.current.hosts.iter().find(|host| host.nqn.as_str() == nqn)
+    }
+
+    /// What becomes of a controller whose host gets or loses keys in the configuration. The target
+    /// may have been given others, which are not there.
+    fn proves_otherwise(
+        &self,
+        from: Option<&Host>,
+        to: Option<&Host>,
+        controller: &ControllerStatus,
+    ) -> Option<String> {
+        let proof = controller.proof;
+        let has = |host: Option<&Host>, key: fn(&Host) -> bool| host.is_some_and(key);
+        let secret = |host: &Host| host.dhchap_key.is_some();
+        let psk = |host: &Host| host.tls_psk.is_some();
+        let is_at_gate = !controller.discovery && controller.peer != Peer::Direct;
+        if is_at_gate && !has(from, secret) && has(to, secret) && !proof.wants_authentication() {
+            return Some("its connection ends: the host has to prove who it is".to_owned());
+        }
+        let other = "unless the target was given another one";
+        if has(from, psk) && !has(to, psk) && proof.wants_tls() {
+            return Some(format!("its connection ends: its key for TLS goes, {other}"));
+        }
+        let subsystems = &self.desired.subsystems;
+        let demands = subsystems.iter().find(|subsystem| is_of(controller, subsystem.nqn.as_str()));
+        // TLS by a key that the proof has generated goes with the secret.
+        let is_needed = demands.is_some_and(|subsystem| subsystem.security.wants_authentication())
+            || proof.wants_tls() && !has(to, psk);
+        let loses = has(from, secret) && !has(to, secret) && proof.wants_authentication();
+        (loses && is_needed).then(|| format!("its connection ends: the key that it has proven itself by goes, {other}"))
     }
 
     fn comes_again(&self, of: &str, number: u32) -> Option<SeenAs> {
@@ -417,6 +456,15 @@ impl Disruption<'_> {
         let allowed = to.allow_any_host || to.allowed_hosts.iter().any(|host| host.as_str() == controller.host_nqn);
         if (differs("allowed_hosts") || differs("allow_any_host")) && !allowed {
             return Some("its connection ends: the host may not connect any more".to_owned());
+        }
+        let lacks = |wants: fn(Security) -> bool| wants(to.security) && !wants(controller.proof);
+        if differs("security") && controller.peer != Peer::Direct {
+            if lacks(Security::wants_tls) {
+                return Some("its connection ends: its subsystem wants TLS".to_owned());
+            }
+            if lacks(Security::wants_authentication) {
+                return Some("its connection ends: the host has to prove who it is".to_owned());
+            }
         }
         // Functions have ports of their own.
         if differs("ports") && controller.subsystem_nqn == to.nqn.as_str() && self.leaves(to, &controller.port) {

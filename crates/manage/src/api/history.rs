@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_listed_has_limits() {
-        let change = Change::RemoveHost { nqn: "n".repeat(1000) };
+        let change = Change::RemoveHost { nqn: "n".repeat(1000), had_keys: false };
         let plan = Plan { changes: vec![change; LISTED_CHANGES_MAX + 3] };
         let (history, _) = History::default().with(Revision::named("a"), 1, 1000, &plan, &cause());
         let listed = history.current().unwrap();

@@ -150,6 +150,57 @@ fn what_changes_for_hosts_of_a_subsystem_is_told() {
     assert!(told[0].contains("ann@box: its connection ends") && told[1].contains("vm@box:vf2: its"), "{told:?}");
 }
 
+/// Who is disturbed by `desired` instead of `current`, of hosts that have proven this.
+fn disturbed_of(current: &str, desired: &str, proofs: &[(&str, &str, Security)]) -> Vec<String> {
+    let of = |&(host, subsystem, proof): &(&str, &str, Security)| ControllerStatus {
+        proof,
+        ..controller(1, host, subsystem, "a")
+    };
+    let status = status(proofs.iter().map(of).collect());
+    let planned = Planned::new(&config(current), config(desired), &status, Diagnostics::default());
+    planned.disturbed.iter().map(|it| format!("{}@{}: {}", it.host_nqn, it.subsystem_nqn, it.why)).collect()
+}
+
+// @test data.plan-names-hosts
+#[test]
+fn who_lacks_a_proof_that_is_demanded_or_loses_its_key_is_told() {
+    let proofs = [
+        ("kim", "disks", Security::Anyone),
+        ("bob", "disks", Security::Authenticated),
+        ("eve", "disks", Security::Tls),
+        ("sam", "disks", Security::AuthenticatedTls),
+        ("kim", "box", Security::Anyone),
+    ];
+    let demands = |word: &str| FULL.replacen("nqn = \"disks\"", &format!("nqn = \"disks\"\nsecurity = \"{word}\""), 1);
+    let who = |told: Vec<String>| -> Vec<String> {
+        told.iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
+    };
+    let by = |word: &str| who(disturbed_of(FULL, &demands(word), &proofs));
+    assert_eq!(by("authenticated"), ["kim@disks", "eve@disks"]);
+    assert_eq!(by("tls"), ["kim@disks", "bob@disks"]);
+    assert_eq!(by("authenticated+tls"), ["kim@disks", "bob@disks", "eve@disks"]);
+    assert_eq!(who(disturbed_of(&demands("tls"), FULL, &proofs)), [""; 0], "less is demanded");
+
+    // Of a host: a key comes, goes, or goes with the host.
+    let key = |nqn: &str, keys: &[&str]| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("{key} = {{ file = \"/k\" }}\n")).collect();
+        format!("[[hosts]]\nnqn = \"{nqn}\"\n{}", keys.concat())
+    };
+    let with = |base: &str, hosts: &str| format!("{base}\n{hosts}");
+    let secret = with(FULL, &key("kim", &["dhchap_key"]));
+    assert_eq!(who(disturbed_of(FULL, &secret, &proofs)), ["kim@disks", "kim@box"]);
+    let strict = demands("authenticated");
+    let bobs = with(&strict, &key("bob", &["dhchap_key"]));
+    assert_eq!(who(disturbed_of(&bobs, &with(&strict, &key("bob", &[])), &proofs)), ["bob@disks"]);
+    assert_eq!(who(disturbed_of(&bobs, &strict, &proofs)), ["bob@disks"]);
+    let free = with(FULL, &key("bob", &["dhchap_key"]));
+    assert_eq!(who(disturbed_of(&free, FULL, &proofs)), [""; 0], "nobody asks for its proof");
+    let eves = with(FULL, &key("eve", &["tls_psk"]));
+    assert_eq!(who(disturbed_of(&eves, FULL, &proofs)), ["eve@disks"]);
+    let sams = with(FULL, &key("sam", &["dhchap_key"]));
+    assert_eq!(who(disturbed_of(&sams, FULL, &proofs)), ["sam@disks"], "its key for TLS was generated");
+}
+
 // @test data.plan-names-hosts
 #[test]
 fn the_list_of_disturbed_hosts_is_bounded() {
