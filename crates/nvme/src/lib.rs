@@ -32,6 +32,7 @@ pub mod reservation;
 pub mod security;
 pub mod sgl;
 pub mod status;
+mod table;
 pub mod uri;
 pub mod virtualization;
 
