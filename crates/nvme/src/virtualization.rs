@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::command::Sqe;
 use crate::id::ControllerId;
 use crate::identify::IDENTIFY_BYTES;
+pub use crate::identify::field::crt::{INTERRUPT_RESOURCES, QUEUE_RESOURCES};
 use crate::opcode::admin;
 use crate::table::values;
 
@@ -121,11 +122,6 @@ pub struct PrimaryCapabilities {
 const _: () = assert!(size_of::<PrimaryCapabilities>() == IDENTIFY_BYTES);
 const _: () = assert!(offset_of!(PrimaryCapabilities, queues) == 32);
 const _: () = assert!(offset_of!(PrimaryCapabilities, interrupts) == 64);
-
-/// CRT: queues are supported as flexible resources.
-pub const QUEUE_RESOURCES: u8 = 1 << 0;
-/// CRT: interrupts are supported as flexible resources.
-pub const INTERRUPT_RESOURCES: u8 = 1 << 1;
 
 impl PrimaryCapabilities {
     /// All fields 0.
