@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::config::{Config, Security};
+use crate::nearest::names;
 use crate::plan::{Change, Plan};
 
 mod accounts;
@@ -223,40 +224,22 @@ pub struct MissingObject {
     pub since_unix_ms: u64,
 }
 
-/// What can be missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum MissingKind {
-    /// A namespace that is not a drive's: what it stores its data in.
-    Namespace,
-    /// A drive that hosts manage. Its subsystem is not there for hosts either.
-    Drive,
-    /// A port: its address.
-    Port,
-    /// The management over the network: its accounts, its certificate or its address.
-    Management,
-    /// The endpoint of metrics: its address.
-    Metrics,
-}
-
-impl MissingKind {
-    /// Its name in JSON and in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Namespace => "namespace",
-            Self::Drive => "drive",
-            Self::Port => "port",
-            Self::Management => "management",
-            Self::Metrics => "metrics",
-        }
-    }
-}
-
-impl std::fmt::Display for MissingKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+names! {
+    /// What can be missing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[non_exhaustive]
+    pub enum MissingKind {
+        /// A namespace that is not a drive's: what it stores its data in.
+        Namespace = "namespace";
+        /// A drive that hosts manage. Its subsystem is not there for hosts either.
+        Drive = "drive";
+        /// A port: its address.
+        Port = "port";
+        /// The management over the network: its accounts, its certificate or its address.
+        Management = "management";
+        /// The endpoint of metrics: its address.
+        Metrics = "metrics";
     }
 }
 

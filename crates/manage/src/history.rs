@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::nearest::names;
 use crate::slow::SlowCommands;
 
 pub use latency::Latencies;
@@ -57,18 +58,20 @@ pub struct ObjectCounters {
     pub waiting: u32,
 }
 
-/// How finely samples are told apart, and how far back they reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Resolution {
-    /// One second, for ten minutes.
-    #[serde(rename = "1s")]
-    Second,
-    /// Ten seconds, for two hours.
-    #[serde(rename = "10s")]
-    TenSeconds,
-    /// A minute, for a day.
-    #[serde(rename = "60s")]
-    Minute,
+names! {
+    /// How finely samples are told apart, and how far back they reach.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum Resolution {
+        /// One second, for ten minutes.
+        #[serde(rename = "1s")]
+        Second = "1s";
+        /// Ten seconds, for two hours.
+        #[serde(rename = "10s")]
+        TenSeconds = "10s";
+        /// A minute, for a day.
+        #[serde(rename = "60s")]
+        Minute = "60s";
+    }
 }
 
 /// What an object did of one kind of command.
@@ -363,9 +366,6 @@ const OUTSIDE_MAX: usize = 16384;
 const IDLE_S: u64 = 60;
 
 impl Resolution {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Second, Self::TenSeconds, Self::Minute];
-
     /// The length of an interval, seconds.
     #[must_use]
     pub const fn step_s(self) -> u64 {
@@ -383,16 +383,6 @@ impl Resolution {
             Self::Second => 600,
             Self::TenSeconds => 720,
             Self::Minute => 1440,
-        }
-    }
-
-    /// Its name in JSON and in queries.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "1s",
-            Self::TenSeconds => "10s",
-            Self::Minute => "60s",
         }
     }
 

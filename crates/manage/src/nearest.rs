@@ -1,4 +1,36 @@
-//! Suggestions for misspelt names.
+//! Names: enums whose variants have them, and suggestions for misspelt ones.
+
+/// An enum whose variants have names, in a configuration, in JSON or in messages.
+macro_rules! names {
+    ($(#[$meta:meta])* pub enum $type:ident {
+        $($(#[$variant_meta:meta])* $variant:ident = $name:literal;)*
+    }) => {
+        $(#[$meta])*
+        pub enum $type {
+            $($(#[$variant_meta])* $variant,)*
+        }
+
+        impl $type {
+            /// All of them, in their order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+pub(crate) use names;
 
 /// The known name that `name` most probably stands for.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {

@@ -17,10 +17,10 @@ mod settle;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ebof_backend::{Buffer, Class, Completion, Device, Error as DeviceError, Operation, Request};
+use ebof_backend::{Buffer, Class, Completion, Device, Operation, Request};
 use ebof_drive::BlockFormat;
-use ebof_drive::frame::{CHANGE_BYTES_MAX, FRAME_BYTES, Record};
-use ebof_drive::layout::{Layout, SLOT_BYTES, SUPERBLOCK_BYTES, Superblock};
+use ebof_drive::frame::{CHANGE_BYTES_MAX, Record};
+use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
 
 use crate::disk::Disk;
 use crate::journal::found::Found;
@@ -273,41 +273,6 @@ impl Store {
     /// thread.
     pub fn set_snapshot(&mut self, snapshot: Box<dyn Fn() -> Vec<u8>>) {
         self.order.owner.set_snapshot(snapshot);
-    }
-
-    /// Reads a firmware slot (1 to 7) from `offset`, as much as the buffer takes.
-    ///
-    /// # Errors
-    /// `Device`, also when it is out of range.
-    pub fn read_slot(&mut self, slot: u8, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let at = self.slot(slot, offset, into.len())?;
-        let begin = at - at % FRAME_BYTES as u64;
-        let skip = usize::try_from(at - begin).expect("less than a frame");
-        let read = self.order.disk.read(begin, (skip + into.len()).next_multiple_of(FRAME_BYTES))?;
-        into.copy_from_slice(&read.as_slice()[skip..skip + into.len()]);
-        Ok(())
-    }
-
-    /// Writes a firmware slot (1 to 7; 1 MiB each) from its beginning, durably. Not atomic: a
-    /// slot's contents have a checksum of their own.
-    ///
-    /// # Errors
-    /// `Device`, also when it is out of range.
-    pub fn write_slot(&mut self, slot: u8, bytes: &[u8]) -> Result<(), Error> {
-        let at = self.slot(slot, 0, bytes.len())?;
-        let mut whole = bytes.to_vec();
-        whole.resize(bytes.len().next_multiple_of(FRAME_BYTES), 0);
-        self.order.disk.write(at, &whole)?;
-        self.order.disk.flush()?;
-        Ok(())
-    }
-
-    fn slot(&self, slot: u8, offset: u64, len: usize) -> Result<u64, Error> {
-        let fits = offset.checked_add(len as u64).is_some_and(|end| end <= SLOT_BYTES);
-        let at = self.order.shared.layout.slot(slot).filter(|_| fits);
-        let action = ebof_backend::Action::Read;
-        let out = DeviceError::OutOfRange { action, offset, len: len as u64, capacity: SLOT_BYTES };
-        at.map(|at| at + offset).ok_or(Error::Device(out))
     }
 
     /// Extents of the medium, free or not.

@@ -5,6 +5,7 @@
 
 use crate::command::Sqe;
 use crate::opcode::admin;
+use crate::table::values;
 
 /// Firmware Image Download, dwords 10 and 11: which piece of the image the data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,67 +61,22 @@ impl Commit {
     }
 }
 
-/// Commit Action (CA).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CommitAction {
-    /// 0: the downloaded image goes into the slot and is not activated.
-    Replace,
-    /// 1: the downloaded image goes into the slot and is activated at the next reset.
-    ReplaceAndActivate,
-    /// 2: the image in the slot is activated at the next reset.
-    Activate,
-    /// 3: the image in the slot, replaced by a downloaded one if there is one, is activated at
-    /// once.
-    ActivateNow,
-    /// 6: the downloaded image replaces the boot partition.
-    ReplaceBootPartition,
-    /// 7: the boot partition becomes the active one.
-    ActivateBootPartition,
-    /// 4 and 5: what no specification names yet.
-    Reserved(u8),
-}
-
-impl CommitAction {
-    /// From the three low bits; the others are ignored.
-    #[must_use]
-    pub const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            0 => Self::Replace,
-            1 => Self::ReplaceAndActivate,
-            2 => Self::Activate,
-            3 => Self::ActivateNow,
-            6 => Self::ReplaceBootPartition,
-            7 => Self::ActivateBootPartition,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    /// To the three low bits.
-    #[must_use]
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::Replace => 0,
-            Self::ReplaceAndActivate => 1,
-            Self::Activate => 2,
-            Self::ActivateNow => 3,
-            Self::ReplaceBootPartition => 6,
-            Self::ActivateBootPartition => 7,
-            Self::Reserved(reserved) => reserved & 7,
-        }
-    }
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Replace => "replace the image in the slot, without activating it",
-            Self::ReplaceAndActivate => "replace the image in the slot, activate it at the next reset",
-            Self::Activate => "activate the slot at the next reset",
-            Self::ActivateNow => "activate the slot at once",
-            Self::ReplaceBootPartition => "replace the boot partition",
-            Self::ActivateBootPartition => "activate the boot partition",
-            Self::Reserved(_) => "reserved",
-        }
+values! {
+    /// Commit Action (CA).
+    pub enum CommitAction, 3 bits {
+        /// The downloaded image goes into the slot and is not activated.
+        Replace = 0, "replace the image in the slot, without activating it";
+        /// The downloaded image goes into the slot and is activated at the next reset.
+        ReplaceAndActivate = 1, "replace the image in the slot, activate it at the next reset";
+        /// The image in the slot is activated at the next reset.
+        Activate = 2, "activate the slot at the next reset";
+        /// The image in the slot, replaced by a downloaded one if there is one, is activated at
+        /// once.
+        ActivateNow = 3, "activate the slot at once";
+        /// The downloaded image replaces the boot partition.
+        ReplaceBootPartition = 6, "replace the boot partition";
+        /// The boot partition becomes the active one.
+        ActivateBootPartition = 7, "activate the boot partition";
     }
 }
 

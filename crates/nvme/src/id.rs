@@ -1,5 +1,7 @@
 //! Numbers that name things and must not be swapped for one another.
 
+pub mod uuid;
+
 use core::fmt;
 
 macro_rules! id {

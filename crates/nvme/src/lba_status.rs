@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::command::Sqe;
 use crate::id::Nsid;
 use crate::opcode::admin;
+use crate::table::values;
 
 /// Get LBA Status, dwords 10 to 13.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,36 +64,15 @@ impl StatusAction {
     pub const TRACKED: Self = Self(0x11);
 }
 
-/// Completion Condition (CMPC).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CompletionCondition {
-    /// 0: nothing is said.
-    NotSaid,
-    /// 1: there is more than could be returned or scanned.
-    Incomplete,
-    /// 2: all of the range is covered.
-    Complete,
-    /// What no specification names yet.
-    Reserved(u8),
-}
-
-impl CompletionCondition {
-    const fn decode(cmpc: u8) -> Self {
-        match cmpc {
-            0 => Self::NotSaid,
-            1 => Self::Incomplete,
-            2 => Self::Complete,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::NotSaid => 0,
-            Self::Incomplete => 1,
-            Self::Complete => 2,
-            Self::Reserved(reserved) => reserved,
-        }
+values! {
+    /// Completion Condition (CMPC).
+    pub enum CompletionCondition, 8 bits {
+        /// Nothing is said.
+        NotSaid = 0;
+        /// There is more than could be returned or scanned.
+        Incomplete = 1;
+        /// All of the range is covered.
+        Complete = 2;
     }
 }
 

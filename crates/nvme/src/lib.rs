@@ -32,17 +32,17 @@ pub mod reservation;
 pub mod security;
 pub mod sgl;
 pub mod status;
+mod table;
 pub mod uri;
-pub mod uuid;
 pub mod virtualization;
 
 pub use command::{Cqe, Sqe};
 pub use data_pointer::{DataLocation, DataPointer};
+pub use id::uuid::{self, HostId, Uuid};
 pub use id::{Cid, ControllerId, Nsid, QueueId};
 pub use nqn::Nqn;
 pub use sgl::Sgl;
 pub use status::Status;
-pub use uuid::{HostId, Uuid};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

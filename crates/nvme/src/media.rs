@@ -9,6 +9,7 @@ use crate::id::Nsid;
 use crate::identify::ProtectionType;
 use crate::log::SelfTestCode;
 use crate::opcode::admin;
+use crate::table::values;
 
 /// Format NVM, dword 10. NSID FFFFFFFFh is every namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,40 +67,15 @@ impl Format {
     }
 }
 
-/// Secure Erase Settings (SES).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SecureErase {
-    /// 0: none.
-    None,
-    /// 1: user data erase.
-    UserData,
-    /// 2: cryptographic erase.
-    Cryptographic,
-    /// 3 to 7: what no specification names yet.
-    Reserved(u8),
-}
-
-impl SecureErase {
-    /// From the three low bits; the others are ignored.
-    #[must_use]
-    pub const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            0 => Self::None,
-            1 => Self::UserData,
-            2 => Self::Cryptographic,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    /// To the three low bits.
-    #[must_use]
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::UserData => 1,
-            Self::Cryptographic => 2,
-            Self::Reserved(reserved) => reserved & 7,
-        }
+values! {
+    /// Secure Erase Settings (SES).
+    pub enum SecureErase, 3 bits {
+        /// None.
+        None = 0;
+        /// User data erase.
+        UserData = 1;
+        /// Cryptographic erase.
+        Cryptographic = 2;
     }
 }
 
@@ -169,61 +145,19 @@ impl Sanitize {
     }
 }
 
-/// Sanitize Action (SANACT).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SanitizeAction {
-    /// 1: Exit Failure Mode.
-    ExitFailure,
-    /// 2: start a Block Erase.
-    BlockErase,
-    /// 3: start an Overwrite.
-    Overwrite,
-    /// 4: start a Crypto Erase.
-    CryptoErase,
-    /// 5: Exit Media Verification State.
-    ExitVerification,
-    /// 0, 6 and 7: what no specification names.
-    Reserved(u8),
-}
-
-impl SanitizeAction {
-    /// From the three low bits; the others are ignored.
-    #[must_use]
-    pub const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            1 => Self::ExitFailure,
-            2 => Self::BlockErase,
-            3 => Self::Overwrite,
-            4 => Self::CryptoErase,
-            5 => Self::ExitVerification,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    /// To the three low bits.
-    #[must_use]
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::ExitFailure => 1,
-            Self::BlockErase => 2,
-            Self::Overwrite => 3,
-            Self::CryptoErase => 4,
-            Self::ExitVerification => 5,
-            Self::Reserved(reserved) => reserved & 7,
-        }
-    }
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ExitFailure => "exit failure mode",
-            Self::BlockErase => "block erase",
-            Self::Overwrite => "overwrite",
-            Self::CryptoErase => "crypto erase",
-            Self::ExitVerification => "exit media verification state",
-            Self::Reserved(_) => "reserved",
-        }
+values! {
+    /// Sanitize Action (SANACT).
+    pub enum SanitizeAction, 3 bits {
+        /// Exit Failure Mode.
+        ExitFailure = 1, "exit failure mode";
+        /// Start a Block Erase.
+        BlockErase = 2, "block erase";
+        /// Start an Overwrite.
+        Overwrite = 3, "overwrite";
+        /// Start a Crypto Erase.
+        CryptoErase = 4, "crypto erase";
+        /// Exit Media Verification State.
+        ExitVerification = 5, "exit media verification state";
     }
 }
 

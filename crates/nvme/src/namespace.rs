@@ -11,6 +11,7 @@ use crate::command::Sqe;
 use crate::id::Nsid;
 use crate::identify::Csi;
 use crate::opcode::admin;
+use crate::table::values;
 
 /// Namespace Management, dwords 1, 10 and 11. NSID names the namespace to delete (FFFFFFFFh all of
 /// them) and is 0 where one is created; the identifier of the new namespace comes back in dword 0
@@ -42,32 +43,13 @@ impl NamespaceManagement {
     }
 }
 
-/// Select (SEL) of Namespace Management.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ManagementSelect {
-    /// 0: create; the data is a `NewNamespace`.
-    Create,
-    /// 1: delete; without data.
-    Delete,
-    /// 2 to 15: what no specification names yet.
-    Reserved(u8),
-}
-
-impl ManagementSelect {
-    const fn decode(bits: u8) -> Self {
-        match bits & 0x0f {
-            0 => Self::Create,
-            1 => Self::Delete,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Create => 0,
-            Self::Delete => 1,
-            Self::Reserved(reserved) => reserved & 0x0f,
-        }
+values! {
+    /// Select (SEL) of Namespace Management.
+    pub enum ManagementSelect, 4 bits {
+        /// Create; the data is a `NewNamespace`.
+        Create = 0;
+        /// Delete; without data.
+        Delete = 1;
     }
 }
 

@@ -1,74 +1,92 @@
 //! Opcodes of the Admin, NVM and Fabrics command sets, with the names that people know them by.
 
-/// Admin command set opcodes (Base, Admin Command Set).
-pub mod admin {
-    #![allow(missing_docs, reason = "each name is the command's name in the specification")]
-    pub const DELETE_IO_SQ: u8 = 0x00;
-    pub const CREATE_IO_SQ: u8 = 0x01;
-    pub const GET_LOG_PAGE: u8 = 0x02;
-    pub const DELETE_IO_CQ: u8 = 0x04;
-    pub const CREATE_IO_CQ: u8 = 0x05;
-    pub const IDENTIFY: u8 = 0x06;
-    pub const ABORT: u8 = 0x08;
-    pub const SET_FEATURES: u8 = 0x09;
-    pub const GET_FEATURES: u8 = 0x0a;
-    pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
-    pub const NAMESPACE_MANAGEMENT: u8 = 0x0d;
-    pub const FIRMWARE_COMMIT: u8 = 0x10;
-    pub const FIRMWARE_DOWNLOAD: u8 = 0x11;
-    pub const DEVICE_SELF_TEST: u8 = 0x14;
-    pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
-    pub const KEEP_ALIVE: u8 = 0x18;
-    pub const DIRECTIVE_SEND: u8 = 0x19;
-    pub const DIRECTIVE_RECEIVE: u8 = 0x1a;
-    pub const VIRTUALIZATION_MANAGEMENT: u8 = 0x1c;
-    pub const NVME_MI_SEND: u8 = 0x1d;
-    pub const NVME_MI_RECEIVE: u8 = 0x1e;
-    pub const CAPACITY_MANAGEMENT: u8 = 0x20;
-    pub const DISCOVERY_INFORMATION_MANAGEMENT: u8 = 0x21;
-    pub const LOCKDOWN: u8 = 0x24;
-    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
-    pub const FORMAT_NVM: u8 = 0x80;
-    pub const SECURITY_SEND: u8 = 0x81;
-    pub const SECURITY_RECEIVE: u8 = 0x82;
-    pub const SANITIZE: u8 = 0x84;
-    pub const GET_LBA_STATUS: u8 = 0x86;
+/// A module with the opcodes of a command set, and their names.
+macro_rules! opcodes {
+    ($(#[$doc:meta])* pub mod $set:ident; $($name:ident = $opcode:literal, $text:literal;)*) => {
+        $(#[$doc])*
+        pub mod $set {
+            $(#[doc = $text] pub const $name: u8 = $opcode;)*
+
+            /// The name of a command, or `None` for an opcode that the table does not have.
+            pub(super) const fn name(opcode: u8) -> Option<&'static str> {
+                match opcode {
+                    $($name => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
-/// NVM command set opcodes (NVM Command Set, I/O Commands).
-pub mod nvm {
-    #![allow(missing_docs, reason = "each name is the command's name in the specification")]
-    pub const FLUSH: u8 = 0x00;
-    pub const WRITE: u8 = 0x01;
-    pub const READ: u8 = 0x02;
-    pub const WRITE_UNCORRECTABLE: u8 = 0x04;
-    pub const COMPARE: u8 = 0x05;
-    pub const WRITE_ZEROES: u8 = 0x08;
-    pub const DATASET_MANAGEMENT: u8 = 0x09;
-    pub const VERIFY: u8 = 0x0c;
-    pub const RESERVATION_REGISTER: u8 = 0x0d;
-    pub const RESERVATION_REPORT: u8 = 0x0e;
-    pub const RESERVATION_ACQUIRE: u8 = 0x11;
-    pub const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
-    pub const RESERVATION_RELEASE: u8 = 0x15;
-    pub const CANCEL: u8 = 0x18;
-    pub const COPY: u8 = 0x19;
-    pub const IO_MANAGEMENT_SEND: u8 = 0x1d;
+opcodes! {
+    /// Admin command set opcodes (Base, Admin Command Set).
+    pub mod admin;
+    DELETE_IO_SQ = 0x00, "Delete I/O Submission Queue";
+    CREATE_IO_SQ = 0x01, "Create I/O Submission Queue";
+    GET_LOG_PAGE = 0x02, "Get Log Page";
+    DELETE_IO_CQ = 0x04, "Delete I/O Completion Queue";
+    CREATE_IO_CQ = 0x05, "Create I/O Completion Queue";
+    IDENTIFY = 0x06, "Identify";
+    ABORT = 0x08, "Abort";
+    SET_FEATURES = 0x09, "Set Features";
+    GET_FEATURES = 0x0a, "Get Features";
+    ASYNC_EVENT_REQUEST = 0x0c, "Asynchronous Event Request";
+    NAMESPACE_MANAGEMENT = 0x0d, "Namespace Management";
+    FIRMWARE_COMMIT = 0x10, "Firmware Commit";
+    FIRMWARE_DOWNLOAD = 0x11, "Firmware Image Download";
+    DEVICE_SELF_TEST = 0x14, "Device Self-test";
+    NAMESPACE_ATTACHMENT = 0x15, "Namespace Attachment";
+    KEEP_ALIVE = 0x18, "Keep Alive";
+    DIRECTIVE_SEND = 0x19, "Directive Send";
+    DIRECTIVE_RECEIVE = 0x1a, "Directive Receive";
+    VIRTUALIZATION_MANAGEMENT = 0x1c, "Virtualization Management";
+    NVME_MI_SEND = 0x1d, "NVMe-MI Send";
+    NVME_MI_RECEIVE = 0x1e, "NVMe-MI Receive";
+    CAPACITY_MANAGEMENT = 0x20, "Capacity Management";
+    DISCOVERY_INFORMATION_MANAGEMENT = 0x21, "Discovery Information Management";
+    LOCKDOWN = 0x24, "Lockdown";
+    DOORBELL_BUFFER_CONFIG = 0x7c, "Doorbell Buffer Config";
+    FORMAT_NVM = 0x80, "Format NVM";
+    SECURITY_SEND = 0x81, "Security Send";
+    SECURITY_RECEIVE = 0x82, "Security Receive";
+    SANITIZE = 0x84, "Sanitize";
+    GET_LBA_STATUS = 0x86, "Get LBA Status";
+}
+
+opcodes! {
+    /// NVM command set opcodes (NVM Command Set, I/O Commands).
+    pub mod nvm;
+    FLUSH = 0x00, "Flush";
+    WRITE = 0x01, "Write";
+    READ = 0x02, "Read";
+    WRITE_UNCORRECTABLE = 0x04, "Write Uncorrectable";
+    COMPARE = 0x05, "Compare";
+    WRITE_ZEROES = 0x08, "Write Zeroes";
+    DATASET_MANAGEMENT = 0x09, "Dataset Management";
+    VERIFY = 0x0c, "Verify";
+    RESERVATION_REGISTER = 0x0d, "Reservation Register";
+    RESERVATION_REPORT = 0x0e, "Reservation Report";
+    RESERVATION_ACQUIRE = 0x11, "Reservation Acquire";
+    IO_MANAGEMENT_RECEIVE = 0x12, "I/O Management Receive";
+    RESERVATION_RELEASE = 0x15, "Reservation Release";
+    CANCEL = 0x18, "Cancel";
+    COPY = 0x19, "Copy";
+    IO_MANAGEMENT_SEND = 0x1d, "I/O Management Send";
 }
 
 /// The opcode of every Fabrics command; FCTYPE in byte 4 says which (NVMe over Fabrics, Fabrics
 /// Command Set).
 pub const FABRICS: u8 = 0x7f;
 
-/// Fabrics command types (FCTYPE).
-pub mod fabrics {
-    #![allow(missing_docs, reason = "each name is the command's name in the specification")]
-    pub const PROPERTY_SET: u8 = 0x00;
-    pub const CONNECT: u8 = 0x01;
-    pub const PROPERTY_GET: u8 = 0x04;
-    pub const AUTHENTICATION_SEND: u8 = 0x05;
-    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
-    pub const DISCONNECT: u8 = 0x08;
+opcodes! {
+    /// Fabrics command types (FCTYPE).
+    pub mod fabrics;
+    PROPERTY_SET = 0x00, "Property Set";
+    CONNECT = 0x01, "Connect";
+    PROPERTY_GET = 0x04, "Property Get";
+    AUTHENTICATION_SEND = 0x05, "Authentication Send";
+    AUTHENTICATION_RECEIVE = 0x06, "Authentication Receive";
+    DISCONNECT = 0x08, "Disconnect";
 }
 
 /// Which way a command's data goes: bits 1:0 of the opcode, or of FCTYPE for Fabrics commands.
@@ -101,77 +119,17 @@ impl Direction {
 /// The name of an admin command, or `None` for an opcode that this crate does not know.
 #[must_use]
 pub const fn admin_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        admin::DELETE_IO_SQ => "Delete I/O Submission Queue",
-        admin::CREATE_IO_SQ => "Create I/O Submission Queue",
-        admin::GET_LOG_PAGE => "Get Log Page",
-        admin::DELETE_IO_CQ => "Delete I/O Completion Queue",
-        admin::CREATE_IO_CQ => "Create I/O Completion Queue",
-        admin::IDENTIFY => "Identify",
-        admin::ABORT => "Abort",
-        admin::SET_FEATURES => "Set Features",
-        admin::GET_FEATURES => "Get Features",
-        admin::ASYNC_EVENT_REQUEST => "Asynchronous Event Request",
-        admin::NAMESPACE_MANAGEMENT => "Namespace Management",
-        admin::FIRMWARE_COMMIT => "Firmware Commit",
-        admin::FIRMWARE_DOWNLOAD => "Firmware Image Download",
-        admin::DEVICE_SELF_TEST => "Device Self-test",
-        admin::NAMESPACE_ATTACHMENT => "Namespace Attachment",
-        admin::KEEP_ALIVE => "Keep Alive",
-        admin::DIRECTIVE_SEND => "Directive Send",
-        admin::DIRECTIVE_RECEIVE => "Directive Receive",
-        admin::VIRTUALIZATION_MANAGEMENT => "Virtualization Management",
-        admin::NVME_MI_SEND => "NVMe-MI Send",
-        admin::NVME_MI_RECEIVE => "NVMe-MI Receive",
-        admin::CAPACITY_MANAGEMENT => "Capacity Management",
-        admin::LOCKDOWN => "Lockdown",
-        admin::DOORBELL_BUFFER_CONFIG => "Doorbell Buffer Config",
-        admin::DISCOVERY_INFORMATION_MANAGEMENT => "Discovery Information Management",
-        FABRICS => "Fabrics",
-        admin::FORMAT_NVM => "Format NVM",
-        admin::SECURITY_SEND => "Security Send",
-        admin::SECURITY_RECEIVE => "Security Receive",
-        admin::SANITIZE => "Sanitize",
-        admin::GET_LBA_STATUS => "Get LBA Status",
-        _ => return None,
-    })
+    if opcode == FABRICS { Some("Fabrics") } else { admin::name(opcode) }
 }
 
 /// The name of an NVM command, or `None` for an opcode that this crate does not know.
 #[must_use]
 pub const fn nvm_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        nvm::FLUSH => "Flush",
-        nvm::WRITE => "Write",
-        nvm::READ => "Read",
-        nvm::WRITE_UNCORRECTABLE => "Write Uncorrectable",
-        nvm::COMPARE => "Compare",
-        nvm::WRITE_ZEROES => "Write Zeroes",
-        nvm::DATASET_MANAGEMENT => "Dataset Management",
-        nvm::VERIFY => "Verify",
-        nvm::RESERVATION_REGISTER => "Reservation Register",
-        nvm::RESERVATION_REPORT => "Reservation Report",
-        nvm::RESERVATION_ACQUIRE => "Reservation Acquire",
-        nvm::RESERVATION_RELEASE => "Reservation Release",
-        nvm::COPY => "Copy",
-        nvm::IO_MANAGEMENT_RECEIVE => "I/O Management Receive",
-        nvm::CANCEL => "Cancel",
-        nvm::IO_MANAGEMENT_SEND => "I/O Management Send",
-        FABRICS => "Fabrics",
-        _ => return None,
-    })
+    if opcode == FABRICS { Some("Fabrics") } else { nvm::name(opcode) }
 }
 
 /// The name of a Fabrics command, or `None` for an unknown FCTYPE.
 #[must_use]
 pub const fn fabrics_name(fctype: u8) -> Option<&'static str> {
-    Some(match fctype {
-        fabrics::PROPERTY_SET => "Property Set",
-        fabrics::CONNECT => "Connect",
-        fabrics::PROPERTY_GET => "Property Get",
-        fabrics::AUTHENTICATION_SEND => "Authentication Send",
-        fabrics::AUTHENTICATION_RECEIVE => "Authentication Receive",
-        fabrics::DISCONNECT => "Disconnect",
-        _ => return None,
-    })
+    fabrics::name(fctype)
 }

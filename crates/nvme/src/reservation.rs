@@ -12,6 +12,7 @@ use crate::command::Sqe;
 use crate::id::{ControllerId, Nsid};
 use crate::identify::field::rescap;
 use crate::opcode::nvm;
+use crate::table::values;
 
 /// Reservation Type (RTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,36 +148,15 @@ impl Register {
     }
 }
 
-/// Reservation Register Action (RREGA).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RegisterAction {
-    /// 0: register NRKEY.
-    Register,
-    /// 1: unregister.
-    Unregister,
-    /// 2: replace CRKEY with NRKEY.
-    Replace,
-    /// 3 to 7: what no specification names yet.
-    Reserved(u8),
-}
-
-impl RegisterAction {
-    const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            0 => Self::Register,
-            1 => Self::Unregister,
-            2 => Self::Replace,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Register => 0,
-            Self::Unregister => 1,
-            Self::Replace => 2,
-            Self::Reserved(reserved) => reserved & 7,
-        }
+values! {
+    /// Reservation Register Action (RREGA).
+    pub enum RegisterAction, 3 bits {
+        /// Register NRKEY.
+        Register = 0;
+        /// Unregister.
+        Unregister = 1;
+        /// Replace CRKEY with NRKEY.
+        Replace = 2;
     }
 }
 
@@ -252,36 +232,15 @@ impl Acquire {
     }
 }
 
-/// Reservation Acquire Action (RACQA).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AcquireAction {
-    /// 0: acquire.
-    Acquire,
-    /// 1: preempt the registrants with PRKEY.
-    Preempt,
-    /// 2: preempt, and abort their commands.
-    PreemptAndAbort,
-    /// 3 to 7: what no specification names yet.
-    Reserved(u8),
-}
-
-impl AcquireAction {
-    const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            0 => Self::Acquire,
-            1 => Self::Preempt,
-            2 => Self::PreemptAndAbort,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Acquire => 0,
-            Self::Preempt => 1,
-            Self::PreemptAndAbort => 2,
-            Self::Reserved(reserved) => reserved & 7,
-        }
+values! {
+    /// Reservation Acquire Action (RACQA).
+    pub enum AcquireAction, 3 bits {
+        /// Acquire.
+        Acquire = 0;
+        /// Preempt the registrants with PRKEY.
+        Preempt = 1;
+        /// Preempt, and abort their commands.
+        PreemptAndAbort = 2;
     }
 }
 
@@ -324,32 +283,13 @@ impl Release {
     }
 }
 
-/// Reservation Release Action (RRELA).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseAction {
-    /// 0: release.
-    Release,
-    /// 1: clear the reservation and all registrants.
-    Clear,
-    /// 2 to 7: what no specification names yet.
-    Reserved(u8),
-}
-
-impl ReleaseAction {
-    const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            0 => Self::Release,
-            1 => Self::Clear,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Release => 0,
-            Self::Clear => 1,
-            Self::Reserved(reserved) => reserved & 7,
-        }
+values! {
+    /// Reservation Release Action (RRELA).
+    pub enum ReleaseAction, 3 bits {
+        /// Release.
+        Release = 0;
+        /// Clear the reservation and all registrants.
+        Clear = 1;
     }
 }
 

@@ -12,7 +12,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::command::Sqe;
 use crate::id::ControllerId;
 use crate::identify::IDENTIFY_BYTES;
+pub use crate::identify::field::crt::{INTERRUPT_RESOURCES, QUEUE_RESOURCES};
 use crate::opcode::admin;
+use crate::table::values;
 
 /// Virtualization Management, dwords 10 and 11. Dword 0 of the completion has the number of
 /// resources that were modified (NRM) in its low half.
@@ -28,30 +30,28 @@ pub struct VirtualizationManagement {
     pub count: u16,
 }
 
-/// Resource Type (RT): what a controller has to be given before it works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceType {
-    /// 0: virtual queues (VQ), a pair each.
-    Queues,
-    /// 1: virtual interrupts (VI).
-    Interrupts,
-    /// 2 to 7: what no specification names yet.
-    Reserved(u8),
+values! {
+    /// Resource Type (RT): what a controller has to be given before it works.
+    pub enum ResourceType, 3 bits {
+        /// Virtual queues (VQ), a pair each.
+        Queues = 0;
+        /// Virtual interrupts (VI).
+        Interrupts = 1;
+    }
 }
 
-/// Action (ACT) of Virtualization Management.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VirtualizationAction {
-    /// 1: flexible resources of the primary controller from its next reset on.
-    AllocateToPrimary,
-    /// 7: a secondary controller goes offline, and loses its flexible resources.
-    Offline,
-    /// 8: flexible resources of a secondary controller that is offline.
-    Assign,
-    /// 9: a secondary controller goes online.
-    Online,
-    /// What no specification names yet.
-    Reserved(u8),
+values! {
+    /// Action (ACT) of Virtualization Management.
+    pub enum VirtualizationAction, 4 bits {
+        /// Flexible resources of the primary controller from its next reset on.
+        AllocateToPrimary = 1;
+        /// A secondary controller goes offline, and loses its flexible resources.
+        Offline = 7;
+        /// Flexible resources of a secondary controller that is offline.
+        Assign = 8;
+        /// A secondary controller goes online.
+        Online = 9;
+    }
 }
 
 impl VirtualizationManagement {
@@ -76,50 +76,6 @@ impl VirtualizationManagement {
         Sqe::new(admin::VIRTUALIZATION_MANAGEMENT)
             .with_cdw(10, action | resource | u32::from(self.cntlid.0) << 16)
             .with_cdw(11, u32::from(self.count))
-    }
-}
-
-impl ResourceType {
-    /// From the bits of the command.
-    #[must_use]
-    pub const fn decode(bits: u8) -> Self {
-        match bits & 0x07 {
-            0 => Self::Queues,
-            1 => Self::Interrupts,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Queues => 0,
-            Self::Interrupts => 1,
-            Self::Reserved(reserved) => reserved & 0x07,
-        }
-    }
-}
-
-impl VirtualizationAction {
-    /// From the bits of the command.
-    #[must_use]
-    pub const fn decode(bits: u8) -> Self {
-        match bits & 0x0f {
-            1 => Self::AllocateToPrimary,
-            7 => Self::Offline,
-            8 => Self::Assign,
-            9 => Self::Online,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::AllocateToPrimary => 1,
-            Self::Offline => 7,
-            Self::Assign => 8,
-            Self::Online => 9,
-            Self::Reserved(reserved) => reserved & 0x0f,
-        }
     }
 }
 
@@ -166,11 +122,6 @@ pub struct PrimaryCapabilities {
 const _: () = assert!(size_of::<PrimaryCapabilities>() == IDENTIFY_BYTES);
 const _: () = assert!(offset_of!(PrimaryCapabilities, queues) == 32);
 const _: () = assert!(offset_of!(PrimaryCapabilities, interrupts) == 64);
-
-/// CRT: queues are supported as flexible resources.
-pub const QUEUE_RESOURCES: u8 = 1 << 0;
-/// CRT: interrupts are supported as flexible resources.
-pub const INTERRUPT_RESOURCES: u8 = 1 << 1;
 
 impl PrimaryCapabilities {
     /// All fields 0.

@@ -1,9 +1,8 @@
 //! The view of Identify Controller (`id-ctrl`): nvme-cli's names, in its order.
 
 use ebof_nvme::Uuid;
-use ebof_nvme::identify::{IdentifyController, PowerState};
+use ebof_nvme::identify::{IdentifyController, PowerState, field};
 
-use super::controller_bits as bits;
 use super::structure::{FieldTable, LineFormat, StructureView, numbered, table};
 use super::text::{digits, dump, si, temperature};
 
@@ -26,21 +25,21 @@ pub(crate) fn controller_view(
 static CONTROLLER: FieldTable<IdentifyController> = table! { LineFormat::wide(10), IdentifyController:
     vid.hex(), ssvid.hex(), sn.ascii(), mn.ascii(), fr.ascii(), rab,
     ieee.written(|ieee| format!("{ieee:06x}")),
-    cmic.hex().explained(bits::CMIC),
+    cmic.hex().explained(field::cmic::BITS),
     mdts.below(|data| match data.max_transfer_bytes(4096) {
         Some(bytes) => format!("  {bytes} bytes with a minimum page size of 4 KiB"),
         None => "  without limit".to_owned(),
     }),
     cntlid.hex(),
     ver.hex().below(|data| format!("  {}", data.version())),
-    rtd3r.hex(), rtd3e.hex(), oaes.hex().explained(bits::OAES),
-    ctratt.hex().explained(bits::CTRATT), rrls.hex(), bpcap.hex(), nssl.hex(), plsi,
+    rtd3r.hex(), rtd3e.hex(), oaes.hex().explained(field::oaes::BITS),
+    ctratt.hex().explained(field::ctratt::BITS), rrls.hex(), bpcap.hex(), nssl.hex(), plsi,
     cntrltype.below(|data| format!("  {}", data.controller_type().name())),
     fguid.shown(|data| Uuid(data.fguid).to_string()),
-    crdt1, crdt2, crdt3, crcap, nvmsr, vwci, mec, oacs.hex().explained(bits::OACS),
+    crdt1, crdt2, crdt3, crcap, nvmsr, vwci, mec, oacs.hex().explained(field::oacs::BITS),
     acl.below(|data| format!("  {} Abort commands at a time", data.abort_limit())),
     aerl.below(|data| format!("  {} Asynchronous Event Requests at a time", data.async_event_limit())),
-    frmw.hex().explained(bits::FRMW), lpa.hex().explained(bits::LPA),
+    frmw.hex().explained(field::frmw::BITS), lpa.hex().explained(field::lpa::BITS),
     elpe.below(|data| format!("  {} error log entries", data.error_log_entries())),
     npss, avscc.hex(), apsta.hex(),
     wctemp.below(|data| threshold(data.wctemp.get())),
@@ -49,9 +48,9 @@ static CONTROLLER: FieldTable<IdentifyController> = table! { LineFormat::wide(10
     hmpre, hmmin,
     tnvmcap.below(|data| format!("  {}", si(data.tnvmcap.get()))),
     unvmcap.below(|data| format!("  {}", si(data.unvmcap.get()))),
-    rpmbs.hex().explained(bits::RPMBS),
+    rpmbs.hex().explained(field::rpmbs::BITS),
     edstt.below(|data| format!("  {} minutes", data.edstt)),
-    dsto.explained(bits::DSTO),
+    dsto.explained(field::dsto::BITS),
     fwug.below(|data| match data.fwug {
         0 => "  granularity of firmware not said".to_owned(),
         0xff => "  firmware in pieces of any size".to_owned(),
@@ -61,22 +60,22 @@ static CONTROLLER: FieldTable<IdentifyController> = table! { LineFormat::wide(10
         Some(ms) => format!("  Keep Alive in steps of {ms} ms"),
         None => "  no Keep Alive".to_owned(),
     }),
-    hctma.hex().explained(bits::HCTMA), mntmt, mxtmt, sanicap.hex().explained(bits::SANICAP),
-    hmminds, hmmaxd, nsetidmax, endgidmax, anatt, anacap.explained(bits::ANACAP), anagrpmax,
+    hctma.hex().explained(field::hctma::BITS), mntmt, mxtmt, sanicap.hex().explained(field::sanicap::BITS),
+    hmminds, hmmaxd, nsetidmax, endgidmax, anatt, anacap.explained(field::anacap::BITS), anagrpmax,
     nanagrpid,
     pels
         .below(|data| format!("  a persistent event log of {} bytes at most", u64::from(data.pels.get()) << 16)),
     domainid, kpioc, mptfawr, megcap, tmpthha.hex(), cqt,
     sqes.hex().below(|data| entry_bytes(data.sqes)),
     cqes.hex().below(|data| entry_bytes(data.cqes)),
-    maxcmd, nn, oncs.hex().explained(bits::ONCS), fuses.hex().explained(bits::FUSES),
-    fna.hex().explained(bits::FNA), vwc.hex().explained(bits::VWC), awun, awupf, icsvscc,
-    nwpc.explained(bits::NWPC), acwu, cdfs as "ocfs" .hex().explained(bits::OCFS),
-    sgls.hex().explained(bits::SGLS), mnan, maxdna, maxcna, oaqd, rhiri, hirt, cmmrtd, nmmrtd,
+    maxcmd, nn, oncs.hex().explained(field::oncs::BITS), fuses.hex().explained(field::fuses::BITS),
+    fna.hex().explained(field::fna::BITS), vwc.hex().explained(field::vwc::BITS), awun, awupf, icsvscc,
+    nwpc.explained(field::nwpc::BITS), acwu, cdfs as "ocfs" .hex().explained(field::cdfs::BITS),
+    sgls.hex().explained(field::sgls::BITS), mnan, maxdna, maxcna, oaqd, rhiri, hirt, cmmrtd, nmmrtd,
     minmrtg, maxmrtg, trattr, mcudmq, mnsudmq, mcmr, nmcmr, mcdqpc, subnqn.ascii(),
     ioccsz
         .below(|data| format!("  {} bytes of data in an I/O command capsule", data.in_capsule_data_bytes())),
-    iorcsz, icdoff, fcatt.hex().explained(bits::FCATT), msdbd, ofcs.explained(bits::OFCS), dctype,
+    iorcsz, icdoff, fcatt.hex().explained(field::fcatt::BITS), msdbd, ofcs.explained(field::ofcs::BITS), dctype,
 };
 
 fn threshold(kelvin: u16) -> String {

@@ -1,20 +1,12 @@
 //! Views of a drive's functions: `primary-ctrl-caps`, `list-secondary`, `virt-mgmt`, as nvme-cli
 //! shows them.
 
-use ebof_nvme::virtualization::{
-    INTERRUPT_RESOURCES, ONLINE, PrimaryCapabilities, QUEUE_RESOURCES, SecondaryController, SecondaryControllerList,
-};
+use ebof_nvme::identify::field;
+use ebof_nvme::virtualization::{ONLINE, PrimaryCapabilities, SecondaryController, SecondaryControllerList};
 
 use super::done::Done;
-use super::structure::{Bits, FieldTable, LineFormat, StructureView, numbered, row, table};
+use super::structure::{FieldTable, LineFormat, StructureView, numbered, row, table};
 use super::text::hex;
-
-const CRT: &[Bits] = &[
-    Bits::one(1, "VI Resources are supported", "VI Resources are not supported"),
-    Bits::one(0, "VQ Resources are supported", "VQ Resources are not supported"),
-];
-
-const _: () = assert!(INTERRUPT_RESOURCES == 1 << 1 && QUEUE_RESOURCES == 1);
 
 /// Primary Controller Capabilities.
 pub(crate) fn primary_view(data: Box<PrimaryCapabilities>) -> StructureView<PrimaryCapabilities> {
@@ -26,7 +18,7 @@ static PRIMARY: FieldTable<PrimaryCapabilities> = FieldTable::new(
     &[
         row!(PrimaryCapabilities, cntlid).hex(),
         row!(PrimaryCapabilities, portid).hex(),
-        row!(PrimaryCapabilities, crt).hex().explained(CRT),
+        row!(PrimaryCapabilities, crt).hex().explained(field::crt::BITS),
         row!(PrimaryCapabilities, queues.frt, "vqfrt"),
         row!(PrimaryCapabilities, queues.rfa, "vqrfa"),
         row!(PrimaryCapabilities, queues.rfap, "vqrfap"),

@@ -4,11 +4,11 @@
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::{
     EnduranceGroupList, Granularity, IndependentNamespace, NamespaceGranularityList, NvmController, NvmNamespace,
-    ProtectionFormat,
+    ProtectionFormat, field,
 };
 
 use super::json::Object;
-use super::structure::{Bits, FieldTable, LineFormat, StructureView, numbered, table};
+use super::structure::{FieldTable, LineFormat, StructureView, numbered, table};
 
 /// Identify Controller of the NVM command set.
 pub(crate) fn nvm_controller_view(data: Box<NvmController>) -> StructureView<NvmController> {
@@ -57,14 +57,8 @@ pub(crate) fn nvm_namespace_view(
 }
 
 static NVM_NAMESPACE: FieldTable<NvmNamespace> = table! { LineFormat::wide(8), NvmNamespace:
-    lbstm.hex(), pic.hex().explained(PIC), pifa, npdgl, nprg, npra, nors, npdal, lbapss, tlbaag,
+    lbstm.hex(), pic.hex().explained(field::pic::BITS), pifa, npdgl, nprg, npra, nors, npdal, lbapss, tlbaag,
 };
-
-const PIC: &[Bits] = &[
-    Bits::supported(2, "Storage Tag Check Read"),
-    Bits::supported(1, "16b Guard Storage Tag"),
-    Bits::supported(0, "16b Guard Storage Tag Mask"),
-];
 
 const fn guard(format: ProtectionFormat) -> (u8, &'static str) {
     match format {
@@ -88,10 +82,8 @@ pub(crate) fn independent_view(nsid: Nsid, data: Box<IndependentNamespace>) -> S
 
 static INDEPENDENT: FieldTable<IndependentNamespace> = table! { LineFormat::wide(8), IndependentNamespace:
     nsfeat.hex(), nmic.hex(), rescap.hex(), fpi.hex(), anagrpid, nsattr, nvmsetid, endgid,
-    nstat.explained(NSTAT), kpios, maxkt, rgrpid,
+    nstat.explained(field::nstat::BITS), kpios, maxkt, rgrpid,
 };
-
-const NSTAT: &[Bits] = &[Bits::one(0, "Namespace is Ready", "Namespace is Not Ready")];
 
 /// The Namespace Granularity List.
 pub(crate) fn granularity_view(data: Box<NamespaceGranularityList>) -> StructureView<NamespaceGranularityList> {

@@ -9,7 +9,6 @@ pub(crate) mod command_sets;
 pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod controller;
-mod controller_bits;
 pub(crate) mod directive;
 pub(crate) mod discovery;
 pub(crate) mod done;

@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use ebof_nvme::Nsid;
-use ebof_nvme::identify::{Descriptors, IDENTIFY_BYTES, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor};
+use ebof_nvme::identify::{Descriptors, IDENTIFY_BYTES, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor, field};
 
 use super::View;
 use super::json::Object;
-use super::structure::{Bits, FieldTable, LineFormat, StructureView, table};
+use super::structure::{FieldTable, LineFormat, StructureView, table};
 use super::text::{digits, dump, hex, si};
 
 /// Identify Namespace; with its vendor specific area if that is wanted.
@@ -42,13 +42,13 @@ static NAMESPACE: FieldTable<IdentifyNamespace> = table! { LineFormat::wide(8), 
     nsze.hex().below(|data| blocks(data, data.nsze.get())),
     ncap.hex().below(|data| blocks(data, data.ncap.get())),
     nuse.hex().below(|data| blocks(data, data.nuse.get())),
-    nsfeat.hex().explained(NSFEAT), nlbaf, flbas.hex().explained(FLBAS), mc.hex().explained(MC),
-    dpc.hex().explained(DPC), dps.hex().explained(DPS), nmic.hex().explained(NMIC),
-    rescap.hex().explained(RESCAP), fpi.hex().explained(FPI), dlfeat.explained(DLFEAT), nawun,
+    nsfeat.hex().explained(field::nsfeat::BITS), nlbaf, flbas.hex().explained(field::flbas::BITS), mc.hex().explained(field::mc::BITS),
+    dpc.hex().explained(field::dpc::BITS), dps.hex().explained(field::dps::BITS), nmic.hex().explained(field::nmic::BITS),
+    rescap.hex().explained(field::rescap::BITS), fpi.hex().explained(field::fpi::BITS), dlfeat.explained(field::dlfeat::BITS), nawun,
     nawupf, nacwu, nabsn, nabo, nabspf, noiob,
     nvmcap.below(|data| format!("  {}", si(data.nvmcap.get()))),
     npwg, npwa, npdg, npda, nows, mssrl, mcl, msrc, kpios, nulbaf, kpiodaag, anagrpid,
-    nsattr.explained(NSATTR), nvmsetid, endgid, nguid.digits(), eui64.digits(),
+    nsattr.explained(field::nsattr::BITS), nvmsetid, endgid, nguid.digits(), eui64.digits(),
 };
 
 fn blocks(data: &IdentifyNamespace, blocks: u64) -> String {
@@ -62,84 +62,6 @@ fn blocks(data: &IdentifyNamespace, blocks: u64) -> String {
 static LBA_FORMAT: FieldTable<LbaFormat> = table! { LineFormat::wide(0), LbaFormat:
     ms, lbads as "ds", rp.bits(1, 0),
 };
-
-const NSFEAT: &[Bits] = &[
-    Bits::range(
-        5,
-        4,
-        "NPWG, NPWA, NPDG, NPDA, and NOWS are Supported",
-        "NPWG, NPWA, NPDG, NPDA, and NOWS are Not Supported",
-    ),
-    Bits::one(3, "NGUID and EUI64 fields are never reused", "NGUID and EUI64 fields may be reused"),
-    Bits::supported(2, "Deallocated or Unwritten Logical Block error"),
-    Bits::one(1, "Namespace uses NAWUN, NAWUPF, and NACWU", "Namespace uses AWUN, AWUPF, and ACWU"),
-    Bits::supported(0, "Thin Provisioning"),
-];
-
-const FLBAS: &[Bits] = &[
-    Bits::number(6, 5, "Most significant 2 bits of Current LBA Format Selected"),
-    Bits::one(4, "Metadata Transferred at End of Data LBA", "Metadata Transferred in Separate Contiguous Buffer"),
-    Bits::number(3, 0, "Least significant 4 bits of Current LBA Format Selected"),
-];
-
-const MC: &[Bits] =
-    &[Bits::supported(1, "Metadata in a Separate Buffer"), Bits::supported(0, "Metadata at End of Data LBA")];
-
-const DPC: &[Bits] = &[
-    Bits::supported(4, "Protection Information in Last Bytes of Metadata"),
-    Bits::supported(3, "Protection Information in First Bytes of Metadata"),
-    Bits::supported(2, "Protection Information Type 3"),
-    Bits::supported(1, "Protection Information Type 2"),
-    Bits::supported(0, "Protection Information Type 1"),
-];
-
-const DPS: &[Bits] = &[
-    Bits::one(
-        3,
-        "Protection Information is Transferred as First Bytes of Metadata",
-        "Protection Information is Transferred as Last Bytes of Metadata",
-    ),
-    Bits::range(2, 0, "Protection Information Type", "Protection Information Disabled"),
-];
-
-const FPI: &[Bits] = &[
-    Bits::supported(7, "Format Progress Indicator"),
-    Bits::range(6, 0, "Percentage of Format to be Completed", "Not Being Formatted"),
-];
-
-const NMIC: &[Bits] = &[Bits::one(0, "Namespace Multipath Capable", "Namespace Not Multipath Capable")];
-
-const RESCAP: &[Bits] = &[
-    Bits::one(
-        7,
-        "Ignore Existing Key - Used as defined in revision 1.3 or later",
-        "Ignore Existing Key - Used as defined in revision 1.2.1 or earlier",
-    ),
-    Bits::supported(6, "Exclusive Access - All Registrants"),
-    Bits::supported(5, "Write Exclusive - All Registrants"),
-    Bits::supported(4, "Exclusive Access - Registrants Only"),
-    Bits::supported(3, "Write Exclusive - Registrants Only"),
-    Bits::supported(2, "Exclusive Access"),
-    Bits::supported(1, "Write Exclusive"),
-    Bits::supported(0, "Persist Through Power Loss"),
-];
-
-const DLFEAT: &[Bits] = &[
-    Bits::one(
-        4,
-        "Guard Field of Deallocated Logical Blocks is set to CRC of The Value Read",
-        "Guard Field of Deallocated Logical Blocks is set to 0xFFFF",
-    ),
-    Bits::supported(3, "Deallocate Bit in the Write Zeroes Command is"),
-    Bits::range(
-        2,
-        0,
-        "Bytes Read From a Deallocated Logical Block: 1 is 0x00, 2 is 0xFF",
-        "Bytes Read From a Deallocated Logical Block are Not Reported",
-    ),
-];
-
-const NSATTR: &[Bits] = &[Bits::one(0, "Namespace Write Protected", "Namespace Not Write Protected")];
 
 fn format_text(index: usize, format: LbaFormat, in_use: bool, verbose: bool) -> String {
     let metadata = format.ms.get();

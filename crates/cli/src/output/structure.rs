@@ -5,6 +5,7 @@
 mod view;
 
 use ebof_nvme::identify::Text;
+use ebof_nvme::identify::field::Bits;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::json::{Json, Object};
@@ -77,51 +78,22 @@ enum Meaning<T: 'static> {
     Beside(fn(&T) -> Option<String>),
 }
 
-/// A bit or a group of bits, and what its values mean.
-pub(crate) struct Bits {
-    /// The highest and the lowest bit.
-    range: (u8, u8),
-    /// The beginning of both texts.
-    name: &'static str,
-    /// The text if it is not 0.
-    set: &'static str,
-    /// The text if it is 0.
-    clear: &'static str,
-}
-
-impl Bits {
-    /// One bit.
-    pub(crate) const fn one(bit: u8, set: &'static str, clear: &'static str) -> Self {
-        Self::range(bit, bit, set, clear)
-    }
-
-    /// One bit that says whether something is supported.
-    pub(crate) const fn supported(bit: u8, name: &'static str) -> Self {
-        Self { name, ..Self::one(bit, " Supported", " Not Supported") }
-    }
-
-    /// Several bits.
-    pub(crate) const fn range(high: u8, low: u8, set: &'static str, clear: &'static str) -> Self {
-        Self { range: (high, low), name: "", set, clear }
-    }
-
-    /// Several bits with one text.
-    pub(crate) const fn number(high: u8, low: u8, name: &'static str) -> Self {
-        Self::range(high, low, name, name)
-    }
-
-    fn line(&self, value: u128) -> String {
-        let (high, low) = self.range;
-        let field = part(value, self.range);
-        let text = if field == 0 { self.clear } else { self.set };
-        format!("  [{high}:{low}] : {field:#x}\t{}{text}\n", self.name)
-    }
-}
-
 /// The bits from the highest to the lowest of `range`.
 const fn part(value: u128, range: (u8, u8)) -> u128 {
     let (high, low) = range;
     value >> low & (u128::MAX >> (127 - (high - low)))
+}
+
+/// A line for each bit and group of bits, highest first.
+fn bit_lines(all: &[Bits], value: u128) -> String {
+    let mut all = all.to_vec();
+    all.sort_by_key(|bits| std::cmp::Reverse(bits.range));
+    let line = |Bits { range, name, set, clear }| {
+        let field = part(value, range);
+        let text = if field == 0 { clear } else { set };
+        format!("  [{}:{}] : {field:#x}\t{name}{text}\n", range.0, range.1)
+    };
+    all.into_iter().map(line).collect()
 }
 
 /// The bytes of a field that `_field` selects.
@@ -347,7 +319,7 @@ impl<T: IntoBytes + Immutable> Row<T> {
         match &self.meaning {
             Meaning::None => {}
             _ if !verbose => {}
-            Meaning::Bits(bits) => below.extend(bits.iter().map(|bits| bits.line(self.value(data)))),
+            Meaning::Bits(bits) => below = bit_lines(bits, self.value(data)),
             Meaning::Below(line) => below = line(data) + "\n",
             Meaning::Beside(words) => value += &words(data).map(|words| format!(" {words}")).unwrap_or_default(),
         }
@@ -439,10 +411,12 @@ mod tests {
         sensors: [U16; 2],
     }
 
+    const ANA: Bits = Bits { range: (3, 3), name: "ANA ", set: "supported", clear: "not supported" };
+
     const TABLE: FieldTable<Example> = FieldTable {
         line: LineFormat::wide(6),
         rows: &[
-            row!(Example, cmic).hex().explained(&[Bits::one(3, "ANA supported", "ANA not supported")]),
+            row!(Example, cmic).hex().explained(&[ANA]),
             row!(Example, cmic, "vf").bits(2, 2).only_json(),
             row!(Example, mdts).unit("%"),
             row!(Example, sensors, "second").element(1, 2).since(2),

@@ -4,12 +4,9 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::field;
 use ebof_nvme::log::{GetLogPage, Lid};
 
-use super::Outcome;
-use super::on_device::{RawBinary, on_device};
 use crate::command;
-use crate::device::{Device, DeviceArgs, Needs};
+use crate::device::Device;
 use crate::failure::Failure;
-use crate::global::Global;
 use crate::output::ana::AnaView;
 
 /// Bytes of the header (NVM Express Base, "Asymmetric Namespace Access log page").
@@ -24,21 +21,13 @@ const GROUPS_ONLY: u8 = 1;
 /// The Asymmetric Namespace Access log.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AnaLog {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// Only the groups, without their namespaces
     #[arg(short, long)]
     groups: bool,
-    #[command(flatten)]
-    raw: RawBinary,
 }
 
 impl AnaLog {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.raw.apply(global), |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<AnaView> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<AnaView> {
         let identify = command::identify_controller(device)?;
         if identify.cmic & field::cmic::ANA == 0 {
             let message = format!("{} reports no Asymmetric Namespace Access: bit 3 of cmic is 0", device.name());
@@ -69,7 +58,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     fn verb(line: &str) -> AnaLog {
-        crate::verbs::line::parse(line)
+        crate::verbs::line::parse_on(line)
     }
 
     fn controller(cmic: u8) -> FakeAnswer {

@@ -13,11 +13,11 @@ use super::Outcome;
 use super::directive::Directive;
 use super::guard::refuse_in_use;
 use super::number::{self, List};
-use super::on_device::{NamespaceArgs, on_device};
+use super::on_device::{NamespaceArgs, NamespaceOption};
 use super::tags::TagArgs;
 use crate::command;
 use crate::device::query::Identify;
-use crate::device::{Device, DeviceArgs, Needs};
+use crate::device::{Device, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
@@ -26,7 +26,7 @@ use crate::output::done::Done;
 #[derive(Clone, Debug, clap::Args)]
 struct Blocks {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_block: u64,
@@ -57,23 +57,22 @@ struct Action {
 }
 
 impl Blocks {
-    fn run(&self, global: &Global, action: &Action) -> Outcome {
+    fn on(&self, device: &mut dyn Device, action: &Action) -> anyhow::Result<Done> {
         let &Action { verb, opcode, directive, deallocate, may_use } = action;
-        self.namespace.on_namespace(Needs::Io, global, |device, nsid| {
-            refuse_in_use(verb, &*device, nsid, may_use)?;
-            let range = BlockRange {
-                fua: self.force_unit_access,
-                limited_retry: self.limited_retry,
-                prinfo: self.prinfo & 0xf,
-                deallocate,
-                ..BlockRange::new(self.start_block, u32::from(self.block_count) + 1)
-            };
-            let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
-            let sqe = directive.apply(sqe)?;
-            command::io(device, &sqe, AdminData::None)?;
-            let done = Done::new(verb, device.name(), "Success").with("nsid", nsid.0).with("start_block", range.slba);
-            Ok(done.with("blocks", range.blocks))
-        })
+        let nsid = self.namespace.nsid(device)?;
+        refuse_in_use(verb, device, nsid, may_use)?;
+        let range = BlockRange {
+            fua: self.force_unit_access,
+            limited_retry: self.limited_retry,
+            prinfo: self.prinfo & 0xf,
+            deallocate,
+            ..BlockRange::new(self.start_block, u32::from(self.block_count) + 1)
+        };
+        let sqe = self.tags.apply(device, nsid, range.encode(opcode, nsid))?;
+        let sqe = directive.apply(sqe)?;
+        command::io(device, &sqe, AdminData::None)?;
+        let done = Done::new(verb, device.name(), "Success").with("nsid", nsid.0).with("start_block", range.slba);
+        Ok(done.with("blocks", range.blocks))
     }
 }
 
@@ -93,7 +92,7 @@ pub(crate) struct WriteZeroes {
 }
 
 impl WriteZeroes {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let action = Action {
             verb: "write-zeroes",
             opcode: nvm::WRITE_ZEROES,
@@ -101,7 +100,7 @@ impl WriteZeroes {
             deallocate: self.deac,
             may_use: self.force,
         };
-        self.blocks.run(global, &action)
+        self.blocks.on(device, &action)
     }
 }
 
@@ -113,7 +112,7 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let action = Action {
             verb: "verify",
             opcode: nvm::VERIFY,
@@ -121,7 +120,7 @@ impl Verify {
             deallocate: false,
             may_use: true,
         };
-        self.blocks.run(global, &action)
+        self.blocks.on(device, &action)
     }
 }
 
@@ -129,7 +128,7 @@ impl Verify {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WriteUncor {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_block: u64,
@@ -144,34 +143,27 @@ pub(crate) struct WriteUncor {
 }
 
 impl WriteUncor {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.namespace.on_namespace(Needs::Io, global, |device, nsid| {
-            refuse_in_use("write-uncor", &*device, nsid, self.force)?;
-            let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
-            let sqe = self.directive.apply(range.encode(nvm::WRITE_UNCORRECTABLE, nsid))?;
-            command::io(device, &sqe, AdminData::None)?;
-            let done = Done::new("write-uncor", device.name(), "Success").with("nsid", nsid.0);
-            Ok(done.with("start_block", range.slba).with("blocks", range.blocks))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+        let nsid = self.namespace.nsid(device)?;
+        refuse_in_use("write-uncor", device, nsid, self.force)?;
+        let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
+        let sqe = self.directive.apply(range.encode(nvm::WRITE_UNCORRECTABLE, nsid))?;
+        command::io(device, &sqe, AdminData::None)?;
+        let done = Done::new("write-uncor", device.name(), "Success").with("nsid", nsid.0);
+        Ok(done.with("start_block", range.slba).with("blocks", range.blocks))
     }
 }
 
 /// Makes all written data durable.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flush {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The namespace, if DEVICE does not name one; 0xffffffff for all
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
 }
 
 impl Flush {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Io, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         // As nvme-cli: a controller's flush is for all its namespaces.
         let nsid = self.namespace_id.map(Nsid).or_else(|| device.nsid()).unwrap_or(Nsid::ALL);
         let mut nsids = vec![nsid];

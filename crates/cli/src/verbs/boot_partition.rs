@@ -8,12 +8,9 @@ use anyhow::Context as _;
 use ebof_nvme::Nsid;
 use ebof_nvme::log::{GetLogPage, Lid};
 
-use super::Outcome;
 use super::number;
-use super::on_device::on_device;
 use crate::command;
-use crate::device::{Device, DeviceArgs, Needs};
-use crate::global::Global;
+use crate::device::Device;
 use crate::output::done::Done;
 
 /// Bytes before the partition's in the log page.
@@ -26,8 +23,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Reads a boot partition.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BootPartLog {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The boot partition: 0 or 1
     #[arg(short = 's', long, value_name = "LSP", value_parser = number::parse::<u8>, default_value = "0")]
     lsp: u8,
@@ -37,20 +32,18 @@ pub(crate) struct BootPartLog {
 }
 
 impl BootPartLog {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| {
-            let path = self.output_file.display();
-            let mut file = None;
-            let done = self.on(device, &mut |bytes| {
-                // Made when there is something for it.
-                let file = match &mut file {
-                    Some(file) => file,
-                    None => file.insert(File::create(&self.output_file).with_context(|| format!("making {path}"))?),
-                };
-                file.write_all(bytes).with_context(|| format!("writing {path}"))
-            })?;
-            Ok(done.with("file", path.to_string()))
-        })
+    pub(crate) fn run(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+        let path = self.output_file.display();
+        let mut file = None;
+        let done = self.on(device, &mut |bytes| {
+            // Made when there is something for it.
+            let file = match &mut file {
+                Some(file) => file,
+                None => file.insert(File::create(&self.output_file).with_context(|| format!("making {path}"))?),
+            };
+            file.write_all(bytes).with_context(|| format!("writing {path}"))
+        })?;
+        Ok(done.with("file", path.to_string()))
     }
 
     fn on(&self, device: &mut dyn Device, write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<Done> {
@@ -76,7 +69,7 @@ impl BootPartLog {
 mod tests {
     use super::*;
     use crate::device::fake::{Fake, FakeAnswer};
-    use crate::verbs::line::parse;
+    use crate::verbs::line::parse_on as parse;
     use ebof_nvme::Status;
 
     #[test]

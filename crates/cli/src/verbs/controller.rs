@@ -6,9 +6,8 @@ use anyhow::Context as _;
 use ebof_attach::Authenticated;
 
 use super::Outcome;
-use super::on_device::{Shown, on_device};
 use crate::command;
-use crate::device::{DeviceArgs, Needs, UriArgs, namespace_of};
+use crate::device::{Device, DeviceArgs, Needs, UriArgs, namespace_of};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::done::Done;
@@ -17,42 +16,20 @@ use crate::output::registers::{PROPERTIES, RegistersView};
 use crate::output::show;
 
 /// The controller's properties.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ShowRegs {
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-impl ShowRegs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let mut values = Vec::new();
-            for (offset, symbol, bytes, _) in PROPERTIES {
-                if let Some(value) = command::property(device, offset, bytes)? {
-                    values.push((symbol, value));
-                }
-            }
-            Ok(RegistersView { values })
-        })
+pub(crate) fn show_regs((): &(), device: &mut dyn Device) -> anyhow::Result<RegistersView> {
+    let mut values = Vec::new();
+    for (offset, symbol, bytes, _) in PROPERTIES {
+        if let Some(value) = command::property(device, offset, bytes)? {
+            values.push((symbol, value));
+        }
     }
+    Ok(RegistersView { values })
 }
 
 /// The namespace that a device names.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct GetNsId {
-    #[command(flatten)]
-    device: DeviceArgs,
-}
-
-impl GetNsId {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| {
-            let nsid = namespace_of(&*device, None)?;
-            Ok(ns_id_view(device.name(), nsid))
-        })
-    }
+pub(crate) fn get_ns_id((): &(), device: &mut dyn Device) -> anyhow::Result<Done> {
+    let nsid = namespace_of(device, None)?;
+    Ok(ns_id_view(device.name(), nsid))
 }
 
 /// A verb about a controller without options.

@@ -9,7 +9,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::field::lpa;
-use ebof_nvme::log::{GetLogPage, Lid, PersistentEventHeader, TelemetryHeader, persistent_event_lsp, telemetry_lsp};
+use ebof_nvme::log::{
+    EnduranceGroupInformation, GetLogPage, Lid, PersistentEventHeader, SanitizeLog, TelemetryHeader,
+    persistent_event_lsp, telemetry_lsp,
+};
 
 use super::Outcome;
 use super::number;
@@ -23,6 +26,7 @@ use crate::output::endurance::endurance_view;
 use crate::output::persistent::PersistentView;
 use crate::output::reservation::notification_view;
 use crate::output::sanitize::sanitize_view;
+use crate::output::structure::StructureView;
 use crate::output::{say, show};
 
 /// Maximum size of a persistent event log.
@@ -215,44 +219,32 @@ fn allow_area_4(device: &mut dyn Device) -> anyhow::Result<()> {
 /// The Sanitize Status log.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SanitizeLogVerb {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// Retain the asynchronous event that pointed to the log page
     #[arg(short, long)]
     rae: bool,
-    #[command(flatten)]
-    shown: Shown,
 }
 
 impl SanitizeLogVerb {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
-            let data = command::log(device, Nsid::ALL, page)?;
-            Ok(sanitize_view(device.name(), data))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SanitizeLog>> {
+        let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
+        let data = command::log(device, Nsid::ALL, page)?;
+        Ok(sanitize_view(device.name(), data))
     }
 }
 
 /// The Endurance Group Information log.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct EnduranceLog {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The endurance group
     #[arg(short, long, value_name = "ENDGID", value_parser = number::parse::<u16>, default_value = "1")]
     group_id: u16,
-    #[command(flatten)]
-    shown: Shown,
 }
 
 impl EnduranceLog {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
-            let data = command::log(device, Nsid::ALL, page)?;
-            Ok(endurance_view(device.name(), self.group_id, data))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<EnduranceGroupInformation>> {
+        let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
+        let data = command::log(device, Nsid::ALL, page)?;
+        Ok(endurance_view(device.name(), self.group_id, data))
     }
 }
 

@@ -7,7 +7,7 @@ use ebof_nvme::feature::{self as nvme, Fid, Select};
 
 use super::Outcome;
 use super::number;
-use super::on_device::{Shown, on_device};
+use super::on_device::on_device;
 use crate::command;
 use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::failure::Failure;
@@ -21,8 +21,6 @@ const DATA_BYTES_MAX: usize = 4096;
 /// A feature's value.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetFeature {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The feature (FID)
     #[arg(short = 'f', long, value_name = "FID", value_parser = number::parse::<u8>)]
     feature_id: u8,
@@ -41,33 +39,24 @@ pub(crate) struct GetFeature {
     /// UUID Index
     #[arg(short = 'U', long, value_name = "INDEX", value_parser = number::parse::<u8>, default_value = "0")]
     uuid_index: u8,
-    #[command(flatten)]
-    shown: Shown,
 }
 
 impl GetFeature {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<FeatureView> {
         let fid = Fid(self.feature_id);
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let nsid = feature_namespace(&*device, fid, self.namespace_id)?;
-            let bytes = match self.data_len {
-                Some(bytes) => {
-                    usize::try_from(bytes).ok().filter(|&bytes| bytes <= DATA_BYTES_MAX).ok_or_else(|| {
-                        Failure::usage(
-                            format!("no feature has {bytes} bytes of data"),
-                            format!("at most {DATA_BYTES_MAX}"),
-                        )
-                    })?
-                }
-                None if self.sel == Select::Supported => 0,
-                None => data_bytes(fid),
-            };
-            let mut data = vec![0; bytes];
-            let feature = nvme::GetFeature { fid, select: self.sel };
-            let dwords = [self.cdw11.unwrap_or_else(|| default_cdw11(fid)), u32::from(self.uuid_index & 0x7f)];
-            let value = command::get_feature(device, feature, nsid, dwords, &mut data)?;
-            Ok(FeatureView { fid, select: self.sel, value, data })
-        })
+        let nsid = feature_namespace(device, fid, self.namespace_id)?;
+        let bytes = match self.data_len {
+            Some(bytes) => usize::try_from(bytes).ok().filter(|&bytes| bytes <= DATA_BYTES_MAX).ok_or_else(|| {
+                Failure::usage(format!("no feature has {bytes} bytes of data"), format!("at most {DATA_BYTES_MAX}"))
+            })?,
+            None if self.sel == Select::Supported => 0,
+            None => data_bytes(fid),
+        };
+        let mut data = vec![0; bytes];
+        let feature = nvme::GetFeature { fid, select: self.sel };
+        let dwords = [self.cdw11.unwrap_or_else(|| default_cdw11(fid)), u32::from(self.uuid_index & 0x7f)];
+        let value = command::get_feature(device, feature, nsid, dwords, &mut data)?;
+        Ok(FeatureView { fid, select: self.sel, value, data })
     }
 }
 

@@ -3,17 +3,14 @@
 use ebof_initiator::AdminData;
 use ebof_nvme::identify::Cns;
 use ebof_nvme::virtualization::{
-    ResourceType, SecondaryControllerList, VirtualizationAction, VirtualizationManagement,
+    PrimaryCapabilities, ResourceType, SecondaryControllerList, VirtualizationAction, VirtualizationManagement,
 };
 use ebof_nvme::{ControllerId, Nsid};
 
-use super::Outcome;
 use super::number;
-use super::on_device::{Shown, on_device};
 use crate::command;
+use crate::device::Device;
 use crate::device::query::Identify;
-use crate::device::{Device, DeviceArgs, Needs};
-use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::functions::{primary_view, secondary_view, virtualized_view};
 use crate::output::structure::StructureView;
@@ -21,29 +18,21 @@ use crate::output::structure::StructureView;
 /// Primary controller capabilities.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PrimaryCtrlCaps {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The controller
     #[arg(short, long, value_name = "CNTLID", value_parser = number::parse::<u16>, default_value = "0")]
     cntlid: u16,
-    #[command(flatten)]
-    shown: Shown,
 }
 
 impl PrimaryCtrlCaps {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let what = Identify::new(Cns::PRIMARY_CONTROLLER_CAPABILITIES);
-            Ok(primary_view(command::identify(device, Identify { cntid: self.cntlid, ..what })?))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<PrimaryCapabilities>> {
+        let what = Identify::new(Cns::PRIMARY_CONTROLLER_CAPABILITIES);
+        Ok(primary_view(command::identify(device, Identify { cntid: self.cntlid, ..what })?))
     }
 }
 
 /// Secondary controllers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ListSecondary {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The first controller to list
     #[arg(short, long, value_name = "CNTLID", value_parser = number::parse::<u16>, default_value = "0")]
     #[arg(visible_alias = "cntlid")]
@@ -57,11 +46,7 @@ pub(crate) struct ListSecondary {
 }
 
 impl ListSecondary {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SecondaryControllerList>> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SecondaryControllerList>> {
         let what = Identify::of(Cns::SECONDARY_CONTROLLER_LIST, Nsid(self.namespace_id));
         let data = command::identify(device, Identify { cntid: self.cntid, ..what })?;
         Ok(secondary_view(data, self.num_entries.into()))
@@ -71,8 +56,6 @@ impl ListSecondary {
 /// Resources and states.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct VirtMgmt {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The controller: 0 is the primary, a secondary one has the number of its function
     #[arg(short, long, value_name = "CNTLID", value_parser = number::parse::<u16>, default_value = "0")]
     cntlid: u16,
@@ -89,11 +72,7 @@ pub(crate) struct VirtMgmt {
 }
 
 impl VirtMgmt {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let cntlid = ControllerId(self.cntlid);
         let command = VirtualizationManagement { cntlid, resource: self.rt, action: self.act, count: self.nr };
         let cqe = command::admin(device, &command.encode(), AdminData::None)?;
@@ -126,7 +105,7 @@ mod tests {
     use super::*;
     use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
-    use crate::verbs::line::{parse, try_parse};
+    use crate::verbs::line::{parse_on as parse, try_parse_on as try_parse};
 
     #[test]
     fn virtualization_management_is_sent_as_by_nvme_cli() {

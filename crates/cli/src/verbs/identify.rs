@@ -2,18 +2,19 @@
 //! namespaces.
 
 use ebof_nvme::Nsid;
-use ebof_nvme::identify::Cns;
+use ebof_nvme::identify::{Cns, ControllerList, NamespaceList};
 
 use super::Outcome;
 use super::number;
-use super::on_device::{NamespaceArgs, Shown, on_device};
+use super::on_device::{NamespaceOption, Shown, on_device};
 use crate::command;
 use crate::device::query::Identify;
-use crate::device::{DeviceArgs, Needs, namespace_of};
+use crate::device::{Device, DeviceArgs, Needs, namespace_of};
 use crate::global::Global;
 use crate::output::controller::controller_view;
 use crate::output::lists::{controller_list_view, namespace_list_view};
 use crate::output::namespace::{DescriptorsView, namespace_view};
+use crate::output::structure::StructureView;
 
 /// Identify Controller.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,8 +75,6 @@ impl IdNs {
 /// Active namespaces.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ListNs {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The first namespace to list
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>, default_value = "1")]
     namespace_id: u32,
@@ -88,27 +87,23 @@ pub(crate) struct ListNs {
 }
 
 impl ListNs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| {
-            let cns = match (self.csi, self.all) {
-                (None, false) => Cns::ACTIVE_NAMESPACE_LIST,
-                (None, true) => Cns::ALLOCATED_NAMESPACE_LIST,
-                (Some(_), false) => Cns::IOCS_ACTIVE_NAMESPACE_LIST,
-                (Some(_), true) => Cns::IOCS_ALLOCATED_NAMESPACE_LIST,
-            };
-            // The command lists what is above its NSID.
-            let after = Nsid(self.namespace_id.saturating_sub(1));
-            let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::of(cns, after) };
-            Ok(namespace_list_view(command::identify(device, what)?))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<NamespaceList>> {
+        let cns = match (self.csi, self.all) {
+            (None, false) => Cns::ACTIVE_NAMESPACE_LIST,
+            (None, true) => Cns::ALLOCATED_NAMESPACE_LIST,
+            (Some(_), false) => Cns::IOCS_ACTIVE_NAMESPACE_LIST,
+            (Some(_), true) => Cns::IOCS_ALLOCATED_NAMESPACE_LIST,
+        };
+        // The command lists what is above its NSID.
+        let after = Nsid(self.namespace_id.saturating_sub(1));
+        let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::of(cns, after) };
+        Ok(namespace_list_view(command::identify(device, what)?))
     }
 }
 
 /// Controllers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ListCtrl {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The first controller to list
     #[arg(short, long, value_name = "CNTLID", value_parser = number::parse::<u16>, default_value = "0")]
     cntid: u16,
@@ -118,31 +113,18 @@ pub(crate) struct ListCtrl {
 }
 
 impl ListCtrl {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| {
-            let what = match self.namespace_id {
-                Some(nsid) => Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
-                None => Identify::new(Cns::CONTROLLER_LIST),
-            };
-            Ok(controller_list_view(command::identify(device, Identify { cntid: self.cntid, ..what })?))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<ControllerList>> {
+        let what = match self.namespace_id {
+            Some(nsid) => Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
+            None => Identify::new(Cns::CONTROLLER_LIST),
+        };
+        Ok(controller_list_view(command::identify(device, Identify { cntid: self.cntid, ..what })?))
     }
 }
 
 /// Namespace identification descriptors.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct NsDescs {
-    #[command(flatten)]
-    namespace: NamespaceArgs,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-impl NsDescs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        self.namespace.on_namespace(Needs::Admin, &self.shown.apply(global), |device, nsid| {
-            let data = command::identify(device, Identify::of(Cns::NAMESPACE_ID_DESCRIPTORS, nsid))?;
-            Ok(DescriptorsView { nsid, data })
-        })
-    }
+pub(crate) fn ns_descs(namespace: &NamespaceOption, device: &mut dyn Device) -> anyhow::Result<DescriptorsView> {
+    let nsid = namespace.nsid(device)?;
+    let data = command::identify(device, Identify::of(Cns::NAMESPACE_ID_DESCRIPTORS, nsid))?;
+    Ok(DescriptorsView { nsid, data })
 }

@@ -3,13 +3,11 @@
 use ebof_initiator::AdminData;
 use ebof_nvme::lba_status::{GetLbaStatus, StatusAction};
 
-use super::Outcome;
 use super::number;
-use super::on_device::{NamespaceArgs, on_device};
+use super::on_device::NamespaceOption;
 use crate::command;
-use crate::device::{Device, Needs};
+use crate::device::Device;
 use crate::failure::Failure;
-use crate::global::Global;
 use crate::output::lba_status::LbaStatusView;
 
 /// Maximum number of bytes that are read.
@@ -19,7 +17,7 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetLbaStatusVerb {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// The first block
     #[arg(short, long, value_name = "LBA", value_parser = number::parse::<u64>, default_value = "0")]
     start_lba: u64,
@@ -49,11 +47,7 @@ fn status_action(text: &str) -> Result<StatusAction, String> {
 }
 
 impl GetLbaStatusVerb {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.namespace.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<LbaStatusView> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<LbaStatusView> {
         let nsid = self.namespace.nsid(device)?;
         let bytes = (u64::from(self.max_dw) + 1) * 4;
         let length = usize::try_from(bytes).ok().filter(|_| (8..=BYTES_MAX).contains(&bytes)).ok_or_else(|| {
@@ -77,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_status_is_requested_as_by_nvme_cli() {
-        let parse = |line: &str| line::try_parse::<GetLbaStatusVerb>(line);
+        let parse = |line: &str| line::try_parse_on::<GetLbaStatusVerb>(line);
         let list = status_list(&[(0x10, 8, 0)], CompletionCondition::Complete, 64);
         let mut fake = Fake::namespace(1, [FakeAnswer::data(&list)]);
         let verb = parse("x nvme0n1 -s 0x10 -m 15 -a 0x11 -l 8").unwrap();

@@ -2,8 +2,18 @@
 
 use clap::{Args, Parser};
 
+use crate::device::DeviceArgs;
+
 #[derive(Parser)]
 struct Line<T: Args> {
+    #[command(flatten)]
+    verb: T,
+}
+
+#[derive(Parser)]
+struct DeviceLine<T: Args> {
+    #[command(flatten)]
+    _device: DeviceArgs,
     #[command(flatten)]
     verb: T,
 }
@@ -16,4 +26,14 @@ pub(crate) fn try_parse<T: Args>(line: &str) -> Result<T, clap::Error> {
 /// As [`try_parse`], for a valid line.
 pub(crate) fn parse<T: Args>(line: &str) -> T {
     try_parse(line).unwrap()
+}
+
+/// The arguments beside DEVICE in `line`, whose first word is the program.
+pub(crate) fn try_parse_on<T: Args>(line: &str) -> Result<T, clap::Error> {
+    DeviceLine::try_parse_from(line.split_whitespace()).map(|line| line.verb)
+}
+
+/// As [`try_parse_on`], for a valid line.
+pub(crate) fn parse_on<T: Args>(line: &str) -> T {
+    try_parse_on(line).unwrap()
 }

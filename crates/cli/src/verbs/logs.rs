@@ -6,21 +6,22 @@ use std::process::ExitCode;
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::Csi;
-use ebof_nvme::log::{ErrorInformation, GetLogPage, Lid};
+use ebof_nvme::log::{ChangedNamespaces, ErrorInformation, FirmwareSlots, GetLogPage, Lid, SmartHealth};
 use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use super::Outcome;
 use super::number;
 use super::on_device::{RawBinary, Shown, on_device};
 use crate::command;
-use crate::device::{DeviceArgs, Needs};
+use crate::device::{Device, DeviceArgs, Needs};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::effects::{EffectsView, FeatureEffectsView, SupportedView};
 use crate::output::health::{ErrorLogView, firmware_view, smart_view};
 use crate::output::lists::changed_view;
 use crate::output::raw::log_view;
-use crate::output::{View, say, show_list};
+use crate::output::structure::StructureView;
+use crate::output::{say, show_list};
 
 /// Maximum number of bytes that `get-log` reads: more than the size of any log page of fixed size.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -110,23 +111,17 @@ impl GetLog {
 /// SMART / Health Information.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SmartLog {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The namespace [default: the controller]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
-    #[command(flatten)]
-    shown: Shown,
 }
 
 impl SmartLog {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            // As in nvme-cli, DEVICE's namespace is not used: few controllers have a log for each.
-            let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
-            let data = command::log(device, nsid, command::log_page(Lid::SMART_HEALTH))?;
-            Ok(smart_view(device.name(), nsid, data))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SmartHealth>> {
+        // As in nvme-cli, DEVICE's namespace is not used: few controllers have a log for each.
+        let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
+        let data = command::log(device, nsid, command::log_page(Lid::SMART_HEALTH))?;
+        Ok(smart_view(device.name(), nsid, data))
     }
 }
 
@@ -157,60 +152,53 @@ impl ErrorLog {
     }
 }
 
-/// A log page of the controller without parameters.
+/// Reads a log page of the controller without parameters.
+fn read<T: FromBytes + IntoBytes>(device: &mut dyn Device, lid: Lid) -> anyhow::Result<Box<T>> {
+    command::log(device, Nsid::ALL, command::log_page(lid))
+}
+
+/// Firmware Slot Information.
+pub(crate) fn firmware((): &(), device: &mut dyn Device) -> anyhow::Result<StructureView<FirmwareSlots>> {
+    let data = read(device, Lid::FIRMWARE_SLOTS)?;
+    Ok(firmware_view(device.name(), data))
+}
+
+/// Changed Allocated Namespace List.
+pub(crate) fn changed_allocated((): &(), device: &mut dyn Device) -> anyhow::Result<StructureView<ChangedNamespaces>> {
+    let data = read(device, Lid::CHANGED_ALLOCATED_NAMESPACES)?;
+    Ok(changed_view("changed-alloc-ns-list-log", device.name(), data))
+}
+
+/// Feature Identifiers Supported and Effects.
+pub(crate) fn features((): &(), device: &mut dyn Device) -> anyhow::Result<FeatureEffectsView> {
+    let data = read(device, Lid::FEATURE_EFFECTS)?;
+    Ok(FeatureEffectsView { device: device.name().to_owned(), data })
+}
+
+/// Supported Log Pages.
+pub(crate) fn supported((): &(), device: &mut dyn Device) -> anyhow::Result<SupportedView> {
+    let data = read(device, Lid::SUPPORTED_LOG_PAGES)?;
+    Ok(SupportedView { device: device.name().to_owned(), data })
+}
+
+/// Changed Namespace List. Reading it clears it.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct PlainLog {
+pub(crate) struct ChangedNsListLog {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     shown: Shown,
 }
 
-impl PlainLog {
-    fn log<T: FromBytes + IntoBytes, V: View>(
-        &self,
-        global: &Global,
-        lid: Lid,
-        view: impl FnOnce(&str, Box<T>) -> V,
-    ) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = command::log(device, Nsid::ALL, command::log_page(lid))?;
-            Ok(view(device.name(), data))
-        })
-    }
-
-    /// Firmware Slot Information.
-    pub(crate) fn firmware(self, global: &Global) -> Outcome {
-        self.log(global, Lid::FIRMWARE_SLOTS, firmware_view)
-    }
-
-    /// Changed Namespace List. Reading it clears it.
-    pub(crate) fn changed_namespaces(self, global: &Global) -> Outcome {
+impl ChangedNsListLog {
+    pub(crate) fn run(self, global: &Global) -> Outcome {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             if global.is_verbose() {
                 say("reading this log clears it");
             }
-            let data = command::log(device, Nsid::ALL, command::log_page(Lid::CHANGED_NAMESPACES))?;
+            let data = read(device, Lid::CHANGED_NAMESPACES)?;
             Ok(changed_view("changed-ns-list-log", device.name(), data))
         })
-    }
-
-    /// Changed Allocated Namespace List.
-    pub(crate) fn changed_allocated_namespaces(self, global: &Global) -> Outcome {
-        let view = |device: &str, data| changed_view("changed-alloc-ns-list-log", device, data);
-        self.log(global, Lid::CHANGED_ALLOCATED_NAMESPACES, view)
-    }
-
-    /// Feature Identifiers Supported and Effects.
-    pub(crate) fn features(self, global: &Global) -> Outcome {
-        let view = |device: &str, data| FeatureEffectsView { device: device.to_owned(), data };
-        self.log(global, Lid::FEATURE_EFFECTS, view)
-    }
-
-    /// Supported Log Pages.
-    pub(crate) fn supported(self, global: &Global) -> Outcome {
-        let view = |device: &str, data| SupportedView { device: device.to_owned(), data };
-        self.log(global, Lid::SUPPORTED_LOG_PAGES, view)
     }
 }
 

@@ -62,6 +62,9 @@ pub(crate) mod top;
 pub(crate) mod tune;
 mod watch;
 
+use self::on_device::OnDevice;
+use self::on_device::Results::{Plain, Raw, Structure};
+use crate::device::Needs::{Admin, Io};
 use crate::program::Program;
 use crate::verb::{Group, Of, OfProgram, Outcome, Verb};
 
@@ -111,46 +114,46 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Inspect, "id-ns", &Of(identify::IdNs::run))
         .about("Show Identify Namespace")
         .example("ebof id-ns nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1"),
-    Verb::new(Group::Inspect, "list-ns", &Of(identify::ListNs::run))
+    Verb::new(Group::Inspect, "list-ns", &OnDevice(Admin, Plain, identify::ListNs::on))
         .about("List the namespaces of a controller")
         .example("ebof list-ns nvme0 --all"),
-    Verb::new(Group::Inspect, "list-ctrl", &Of(identify::ListCtrl::run))
+    Verb::new(Group::Inspect, "list-ctrl", &OnDevice(Admin, Plain, identify::ListCtrl::on))
         .about("List the controllers of a subsystem")
         .example("ebof list-ctrl nvme0 -n 1"),
-    Verb::new(Group::Inspect, "ns-descs", &Of(identify::NsDescs::run))
+    Verb::new(Group::Inspect, "ns-descs", &OnDevice(Admin, Structure, identify::ns_descs))
         .about("Show a namespace's identifiers")
         .example("ebof ns-descs nvme0n1"),
-    Verb::new(Group::Inspect, "nvm-id-ctrl", &Of(identify_more::OfController::nvm))
+    Verb::new(Group::Inspect, "nvm-id-ctrl", &OnDevice(Admin, Structure, identify_more::nvm_controller))
         .about("Show Identify Controller of the NVM command set")
         .example("ebof nvm-id-ctrl nvme0"),
-    Verb::new(Group::Inspect, "nvm-id-ns", &Of(identify_more::OfNamespace::nvm))
+    Verb::new(Group::Inspect, "nvm-id-ns", &OnDevice(Admin, Structure, identify_more::nvm_namespace))
         .about("Show Identify Namespace of the NVM command set")
         .example("ebof nvm-id-ns nvme0n1"),
-    Verb::new(Group::Inspect, "cmdset-ind-id-ns", &Of(identify_more::OfNamespace::independent))
+    Verb::new(Group::Inspect, "cmdset-ind-id-ns", &OnDevice(Admin, Structure, identify_more::independent))
         .about("Show the I/O Command Set Independent Identify Namespace")
         .example("ebof cmdset-ind-id-ns nvme0n1"),
-    Verb::new(Group::Inspect, "id-ns-granularity", &Of(identify_more::OfController::granularity))
+    Verb::new(Group::Inspect, "id-ns-granularity", &OnDevice(Admin, Structure, identify_more::granularity))
         .about("Show the granularity of namespace sizes")
         .example("ebof id-ns-granularity nvme0"),
-    Verb::new(Group::Inspect, "list-endgrp", &Of(identify_more::OfController::endurance_groups))
+    Verb::new(Group::Inspect, "list-endgrp", &OnDevice(Admin, Structure, identify_more::endurance_groups))
         .about("List the endurance groups")
         .example("ebof list-endgrp nvme0"),
-    Verb::new(Group::Inspect, "id-iocs", &Of(identify_more::IdIocs::run))
+    Verb::new(Group::Inspect, "id-iocs", &OnDevice(Admin, Structure, identify_more::IdIocs::on))
         .about("List the combinations of I/O command sets")
         .example("ebof id-iocs nvme0"),
-    Verb::new(Group::Inspect, "id-uuid", &Of(identify_more::OfController::uuids))
+    Verb::new(Group::Inspect, "id-uuid", &OnDevice(Admin, Structure, identify_more::uuids))
         .about("List the UUIDs of vendor specific information")
         .example("ebof id-uuid nvme0"),
-    Verb::new(Group::Inspect, "primary-ctrl-caps", &Of(functions::PrimaryCtrlCaps::run))
+    Verb::new(Group::Inspect, "primary-ctrl-caps", &OnDevice(Admin, Structure, functions::PrimaryCtrlCaps::on))
         .about("Show the resources for functions of a drive")
         .example("ebof primary-ctrl-caps nvme0"),
-    Verb::new(Group::Inspect, "list-secondary", &Of(functions::ListSecondary::run))
+    Verb::new(Group::Inspect, "list-secondary", &OnDevice(Admin, Plain, functions::ListSecondary::on))
         .about("List the secondary controllers: the functions of a drive")
         .example("ebof list-secondary nvme0"),
-    Verb::new(Group::Inspect, "get-ns-id", &Of(controller::GetNsId::run))
+    Verb::new(Group::Inspect, "get-ns-id", &OnDevice(Admin, Plain, controller::get_ns_id))
         .about("Show the NSID of a device")
         .example("ebof get-ns-id /dev/loop0"),
-    Verb::new(Group::Inspect, "show-regs", &Of(controller::ShowRegs::run))
+    Verb::new(Group::Inspect, "show-regs", &OnDevice(Admin, Structure, controller::show_regs))
         .about("Show the controller's properties")
         .example("ebof show-regs nvme0 -H"),
     Verb::new(Group::Inspect, "get-reg", &Of(property::GetReg::run))
@@ -159,40 +162,40 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Inspect, "get-property", &Of(property::GetProperty::run))
         .about("Show a property of the controller")
         .example("ebof get-property nvme0 -O 0x1c -H"),
-    Verb::new(Group::Inspect, "get-feature", &Of(features::GetFeature::run))
+    Verb::new(Group::Inspect, "get-feature", &OnDevice(Admin, Structure, features::GetFeature::on))
         .about("Show a feature")
         .example("ebof get-feature nvme0 -f 7 -H"),
     Verb::new(Group::Inspect, "get-log", &Of(logs::GetLog::run))
         .about("Read any log page")
         .example("ebof get-log nvme0 -i 2 -l 512"),
-    Verb::new(Group::Inspect, "smart-log", &Of(logs::SmartLog::run))
+    Verb::new(Group::Inspect, "smart-log", &OnDevice(Admin, Structure, logs::SmartLog::on))
         .about("Show the SMART / Health Information log")
         .example("ebof smart-log nvme0"),
     Verb::new(Group::Inspect, "error-log", &Of(logs::ErrorLog::run))
         .about("Show the Error Information log")
         .example("ebof error-log nvme0 -e 8"),
-    Verb::new(Group::Inspect, "fw-log", &Of(logs::PlainLog::firmware))
+    Verb::new(Group::Inspect, "fw-log", &OnDevice(Admin, Structure, logs::firmware))
         .about("Show the Firmware Slot Information log")
         .example("ebof fw-log nvme0"),
     Verb::new(Group::Inspect, "effects-log", &Of(logs::EffectsLog::run))
         .about("Show the Commands Supported and Effects log")
         .example("ebof effects-log nvme0 -H"),
-    Verb::new(Group::Inspect, "fid-support-effects-log", &Of(logs::PlainLog::features))
+    Verb::new(Group::Inspect, "fid-support-effects-log", &OnDevice(Admin, Structure, logs::features))
         .about("Show the Feature Identifiers Supported and Effects log")
         .example("ebof fid-support-effects-log nvme0 -H"),
-    Verb::new(Group::Inspect, "changed-ns-list-log", &Of(logs::PlainLog::changed_namespaces))
+    Verb::new(Group::Inspect, "changed-ns-list-log", &Of(logs::ChangedNsListLog::run))
         .about("Show the Changed Namespace List log")
         .example("ebof changed-ns-list-log nvme0"),
-    Verb::new(Group::Inspect, "changed-alloc-ns-list-log", &Of(logs::PlainLog::changed_allocated_namespaces))
+    Verb::new(Group::Inspect, "changed-alloc-ns-list-log", &OnDevice(Admin, Structure, logs::changed_allocated))
         .about("Show the Changed Allocated Namespace List log")
         .example("ebof changed-alloc-ns-list-log nvme0"),
-    Verb::new(Group::Inspect, "supported-log-pages", &Of(logs::PlainLog::supported))
+    Verb::new(Group::Inspect, "supported-log-pages", &OnDevice(Admin, Structure, logs::supported))
         .about("Show the Supported Log Pages log")
         .example("ebof supported-log-pages nvme0"),
-    Verb::new(Group::Inspect, "ana-log", &Of(ana::AnaLog::run))
+    Verb::new(Group::Inspect, "ana-log", &OnDevice(Admin, Raw, ana::AnaLog::on))
         .about("Show the Asymmetric Namespace Access log")
         .example("ebof ana-log nvme0"),
-    Verb::new(Group::Inspect, "self-test-log", &Of(self_test::SelfTestLogVerb::run))
+    Verb::new(Group::Inspect, "self-test-log", &OnDevice(Admin, Structure, self_test::SelfTestLogVerb::on))
         .about("Show the Device Self-test log")
         .example("ebof self-test-log nvme0"),
     Verb::new(Group::Inspect, "persistent-event-log", &Of(drive_logs::PersistentEventLog::run))
@@ -201,16 +204,16 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Inspect, "telemetry-log", &Of(drive_logs::TelemetryLog::run))
         .about("Write telemetry data to a file")
         .example("ebof telemetry-log nvme0 -O telemetry.bin"),
-    Verb::new(Group::Inspect, "sanitize-log", &Of(drive_logs::SanitizeLogVerb::run))
+    Verb::new(Group::Inspect, "sanitize-log", &OnDevice(Admin, Structure, drive_logs::SanitizeLogVerb::on))
         .about("Show the Sanitize Status log")
         .example("ebof sanitize-log nvme0"),
-    Verb::new(Group::Inspect, "endurance-log", &Of(drive_logs::EnduranceLog::run))
+    Verb::new(Group::Inspect, "endurance-log", &OnDevice(Admin, Structure, drive_logs::EnduranceLog::on))
         .about("Show the Endurance Group Information log")
         .example("ebof endurance-log nvme0 -g 1"),
     Verb::new(Group::Inspect, "resv-notif-log", &Of(drive_logs::ResvNotifLog::run))
         .about("Show the Reservation Notification log")
         .example("ebof resv-notif-log nvme0"),
-    Verb::new(Group::Inspect, "boot-part-log", &Of(boot_partition::BootPartLog::run))
+    Verb::new(Group::Inspect, "boot-part-log", &OnDevice(Admin, Plain, boot_partition::BootPartLog::run))
         .about("Write a boot partition to a file")
         .example("ebof boot-part-log nvme0 -f boot.bin"),
     Verb::new(Group::Inspect, "dir-receive", &Of(directives::DirReceive::run))
@@ -225,10 +228,10 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Change, "dir-send", &Of(directives::DirSend::run))
         .about("Enable and disable directives, and release streams")
         .example("ebof dir-send nvme0n1 -D 0 -O 1 -T 1 -e 1"),
-    Verb::new(Group::Change, "set-reg", &Of(property::SetReg::run))
+    Verb::new(Group::Change, "set-reg", &OnDevice(Admin, Plain, property::SetReg::on))
         .about("Write a property of the controller by its name")
         .example("ebof set-reg nvme0 --cc 0x460001"),
-    Verb::new(Group::Change, "set-property", &Of(property::SetProperty::run))
+    Verb::new(Group::Change, "set-property", &OnDevice(Admin, Plain, property::SetProperty::on))
         .about("Write a property of the controller")
         .example("ebof set-property nvme0 -O 0x14 -V 0x460001"),
     Verb::new(Group::Change, "reset", &Of(controller::Plain::reset))
@@ -237,37 +240,37 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Change, "reauthenticate", &Of(controller::Plain::reauthenticate))
         .about("Prove to a controller again who this host is, and replace the key of --concat")
         .example("ebof reauthenticate nvme0"),
-    Verb::new(Group::Change, "subsystem-reset", &Of(property::SubsystemReset::run))
+    Verb::new(Group::Change, "subsystem-reset", &OnDevice(Admin, Plain, property::reset))
         .about("Reset the whole NVM subsystem")
         .example("ebof subsystem-reset nvme0"),
     Verb::new(Group::Change, "ns-rescan", &Of(controller::NsRescan::run))
         .about("Rescan namespaces, or the files and block devices of a target")
         .example("ebof ns-rescan nvme0"),
-    Verb::new(Group::Namespaces, "create-ns", &Of(namespaces::CreateNs::run))
+    Verb::new(Group::Namespaces, "create-ns", &OnDevice(Admin, Plain, namespaces::CreateNs::on))
         .about("Create a namespace")
         .example("ebof create-ns nvme0 -S 100G --block-size 4096"),
-    Verb::new(Group::Namespaces, "delete-ns", &Of(namespaces::DeleteNs::run))
+    Verb::new(Group::Namespaces, "delete-ns", &OnDevice(Admin, Plain, namespaces::DeleteNs::on))
         .about("Delete a namespace")
         .example("ebof delete-ns nvme0 -n 1"),
-    Verb::new(Group::Namespaces, "attach-ns", &Of(namespaces::AttachNs::run))
+    Verb::new(Group::Namespaces, "attach-ns", &OnDevice(Admin, Plain, namespaces::AttachNs::on))
         .about("Attach a namespace to controllers")
         .example("ebof attach-ns nvme0 -n 1"),
-    Verb::new(Group::Namespaces, "detach-ns", &Of(namespaces::DetachNs::run))
+    Verb::new(Group::Namespaces, "detach-ns", &OnDevice(Admin, Plain, namespaces::DetachNs::on))
         .about("Detach a namespace from controllers")
         .example("ebof detach-ns nvme0 -n 1"),
-    Verb::new(Group::Namespaces, "virt-mgmt", &Of(functions::VirtMgmt::run))
+    Verb::new(Group::Namespaces, "virt-mgmt", &OnDevice(Admin, Plain, functions::VirtMgmt::on))
         .about("Give functions resources, and take them online and offline")
         .example("ebof virt-mgmt nvme0 -c 1 -a 8 -r 0 -n 9"),
-    Verb::new(Group::Reservations, "resv-register", &Of(reservations::ResvRegister::run))
+    Verb::new(Group::Reservations, "resv-register", &OnDevice(Io, Plain, reservations::ResvRegister::on))
         .about("Register, unregister or replace this host's reservation key")
         .example("ebof resv-register nvme0n1 --nrkey 0xcafe"),
-    Verb::new(Group::Reservations, "resv-acquire", &Of(reservations::ResvAcquire::run))
+    Verb::new(Group::Reservations, "resv-acquire", &OnDevice(Io, Plain, reservations::ResvAcquire::on))
         .about("Acquire a reservation, or take it from others")
         .example("ebof resv-acquire nvme0n1 --crkey 0xcafe -t write-exclusive"),
     Verb::new(Group::Reservations, "resv-release", &Of(reservations::ResvRelease::run))
         .about("Release a reservation, or clear it and all registrants")
         .example("ebof resv-release nvme0n1 --crkey 0xcafe -t write-exclusive"),
-    Verb::new(Group::Reservations, "resv-report", &Of(reservations::ResvReport::run))
+    Verb::new(Group::Reservations, "resv-report", &OnDevice(Io, Raw, reservations::ResvReport::on))
         .about("Show a namespace's registrants and reservation")
         .example("ebof resv-report nvme0n1"),
     Verb::new(Group::Media, "format", &Of(media::FormatNvm::run))
@@ -279,7 +282,7 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Media, "sanitize-ns", &Of(sanitize_ns::SanitizeNs::run))
         .about("Sanitize a namespace: destroys its data")
         .example("ebof sanitize-ns nvme0n1 -a start-crypto-erase"),
-    Verb::new(Group::Media, "device-self-test", &Of(self_test::DeviceSelfTest::run))
+    Verb::new(Group::Media, "device-self-test", &OnDevice(Admin, Plain, self_test::DeviceSelfTest::run))
         .about("Start or show a device self-test")
         .example("ebof device-self-test nvme0 -s short --wait"),
     Verb::new(Group::Media, "fw-image", &Of(firmware_image::FwImage::run))
@@ -310,15 +313,15 @@ pub(crate) static VERBS: [Verb; 103] = [
         .about("Compare blocks with data")
         .example("ebof compare nvme0n1 -s 8 -c 7 -d blocks.bin")
         .letters(&[("storage_tag", 'g'), ("dir_spec", 'S'), ("dry_run", 'w')]),
-    Verb::new(Group::Io, "write-zeroes", &Of(blocks::WriteZeroes::run))
+    Verb::new(Group::Io, "write-zeroes", &OnDevice(Io, Plain, blocks::WriteZeroes::on))
         .about("Write zeros without sending them")
         .example("ebof write-zeroes nvme0n1 -s 0 -c 1023 --deac")
         .letters(&[("storage_tag", 'S'), ("dir_spec", 'D')]),
-    Verb::new(Group::Io, "write-uncor", &Of(blocks::WriteUncor::run))
+    Verb::new(Group::Io, "write-uncor", &OnDevice(Io, Plain, blocks::WriteUncor::on))
         .about("Mark blocks as unreadable")
         .example("ebof write-uncor nvme0n1 -s 8 -c 0")
         .letters(&[("dir_spec", 'S')]),
-    Verb::new(Group::Io, "verify", &Of(blocks::Verify::run))
+    Verb::new(Group::Io, "verify", &OnDevice(Io, Plain, blocks::Verify::on))
         .about("Verify that blocks can be read, without transferring them")
         .example("ebof verify nvme0n1 -s 0 -c 1023")
         .letters(&[("storage_tag", 'S')]),
@@ -328,10 +331,10 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Io, "dsm", &Of(blocks::Dsm::run))
         .about("Dataset Management: deallocate blocks")
         .example("ebof dsm nvme0n1 -d -s 0,1024 -b 8,8"),
-    Verb::new(Group::Io, "flush", &Of(blocks::Flush::run))
+    Verb::new(Group::Io, "flush", &OnDevice(Io, Plain, blocks::Flush::on))
         .about("Make all written data durable")
         .example("ebof flush nvme0n1"),
-    Verb::new(Group::Io, "get-lba-status", &Of(lba_status::GetLbaStatusVerb::run))
+    Verb::new(Group::Io, "get-lba-status", &OnDevice(Admin, Plain, lba_status::GetLbaStatusVerb::on))
         .about("Show which blocks are allocated, or may be unrecoverable")
         .example("ebof get-lba-status nvme0n1 -a allocated"),
     Verb::new(Group::AnyCommand, "admin-passthru", &Of(passthru::Passthru::admin))

@@ -7,23 +7,19 @@ use ebof_nvme::namespace::{AttachmentSelect, ManagementSelect, NamespaceManageme
 use ebof_nvme::{ControllerId, Nsid};
 use zerocopy::IntoBytes as _;
 
-use super::Outcome;
 use super::guard::{confirm_loss, refuse_in_use};
 use super::number::{self, Amount, Blocks, List};
-use super::on_device::{NamespaceArgs, on_device};
+use super::on_device::NamespaceOption;
 use crate::command;
 use crate::device::query::Identify;
-use crate::device::{Device, DeviceArgs, Needs, namespace_of};
+use crate::device::{Device, namespace_of};
 use crate::failure::Failure;
-use crate::global::Global;
 use crate::output::managed::Managed;
 use crate::output::say;
 
 /// Creates a namespace.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CreateNs {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// Size in blocks (NSZE)
     #[arg(short = 's', long, value_name = "BLOCKS", value_parser = number::parse_blocks)]
     nsze: Option<Blocks>,
@@ -74,11 +70,7 @@ pub(crate) struct CreateNs {
 }
 
 impl CreateNs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let new = self.wanted(device)?;
         let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi(self.csi) };
         let cqe = command::admin(device, &create.encode(Nsid::NONE), AdminData::FromHost(new.as_bytes()))?;
@@ -237,8 +229,6 @@ pub(super) fn formats_advice(device: &str, namespace: &IdentifyNamespace) -> Str
 /// Deletes a namespace.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeleteNs {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The namespace, if DEVICE does not name one; 0xffffffff for all
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>)]
     namespace_id: Option<u32>,
@@ -248,11 +238,7 @@ pub(crate) struct DeleteNs {
 }
 
 impl DeleteNs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = namespace_of(device, self.namespace_id)?;
         let what = if nsid == Nsid::ALL { "every namespace".to_owned() } else { format!("namespace {nsid}") };
         let warning = format!("Deleting takes {what} of {} and its data away for ever.", device.name());
@@ -267,7 +253,7 @@ impl DeleteNs {
 #[derive(Clone, Debug, clap::Args)]
 struct Attachment {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// Controllers, separated by commas [default: DEVICE's own]
     #[arg(short, long, value_name = "LIST", value_parser = number::list::<u16>)]
     controllers: Option<List<u16>>,
@@ -284,11 +270,7 @@ pub(crate) struct AttachNs {
 }
 
 impl AttachNs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.attachment.namespace.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let done = self.attachment.on("attach-ns", AttachmentSelect::Attach, device)?;
         let Some(disks) = device.attached().map(|controller| format!("{controller}n")).filter(|_| !self.no_wait) else {
             return Ok(done);
@@ -318,11 +300,7 @@ pub(crate) struct DetachNs {
 }
 
 impl DetachNs {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.attachment.namespace.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = self.attachment.namespace.nsid(device)?;
         refuse_in_use("detach-ns", device, nsid, self.force)?;
         self.attachment.on("detach-ns", AttachmentSelect::Detach, device)

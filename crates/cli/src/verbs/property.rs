@@ -52,8 +52,6 @@ impl GetProperty {
 /// Writes a property.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SetProperty {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// Offset, as for get-property
     #[arg(short = 'O', long, value_name = "OFFSET", value_parser = number::parse::<u32>)]
     offset: u32,
@@ -63,11 +61,7 @@ pub(crate) struct SetProperty {
 }
 
 impl SetProperty {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
         command::admin(device, &set(self.offset, self.value)?, AdminData::None)?;
         Ok(PropertyView { verb: "set-property", offset: self.offset, value: self.value })
     }
@@ -203,8 +197,6 @@ fn symbol(offset: u32) -> &'static str {
 /// Writes a property by its name.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SetReg {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// Offset, as for get-property
     #[arg(short = 'O', long, value_name = "OFFSET", value_parser = number::parse::<u32>, requires = "value")]
     offset: Option<u32>,
@@ -219,11 +211,7 @@ pub(crate) struct SetReg {
 }
 
 impl SetReg {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
         let mut writes = self.named.0.clone();
         writes.extend(self.offset.zip(self.value));
         let [(offset, value)] = writes[..] else {
@@ -272,19 +260,7 @@ fn no_property(device: &dyn Device, offset: u32) -> anyhow::Error {
 }
 
 /// Resets the whole subsystem.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct SubsystemReset {
-    #[command(flatten)]
-    device: DeviceArgs,
-}
-
-impl SubsystemReset {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| reset(device))
-    }
-}
-
-fn reset(device: &mut dyn Device) -> anyhow::Result<Done> {
+pub(crate) fn reset((): &(), device: &mut dyn Device) -> anyhow::Result<Done> {
     let cap = command::property(device, offset::CAP, 8)?.unwrap_or(0);
     if cap & CAP_NSSRS == 0 {
         let message = format!("{} has no NVM Subsystem Reset: CAP.NSSRS is 0. Nothing was sent", device.name());
@@ -306,7 +282,7 @@ mod tests {
     #[test]
     fn a_subsystem_reset_is_not_sent_if_it_is_not_supported() {
         let mut fake = Fake::controller([FakeAnswer::ok()]);
-        let error = reset(&mut fake).err().unwrap().to_string();
+        let error = reset(&(), &mut fake).err().unwrap().to_string();
         assert!(error.contains("CAP.NSSRS is 0") && error.contains("`ebof reset nvme0`"), "{error}");
         assert_eq!(fake.asked.len(), 1, "only CAP was read");
     }
@@ -315,7 +291,7 @@ mod tests {
     fn a_subsystem_reset_writes_nvme_into_nssr() {
         // The completion's dword 1 has bits 63:32 of CAP.
         let mut fake = Fake::controller([FakeAnswer::ok().with_dw1(1 << 4)]);
-        assert_eq!(reset(&mut fake).unwrap().text(false), "subsystem-reset: Success\n");
+        assert_eq!(reset(&(), &mut fake).unwrap().text(false), "subsystem-reset: Success\n");
         let sqe = fake.last().sqe;
         assert_eq!((sqe.fctype(), sqe.cdw11.get(), sqe.cdw12.get()), (Some(0), 0x20, 0x4e56_4d65));
     }
@@ -329,17 +305,17 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["register: 0x1c"], serde_json::json!([{"name": "csts", "value": 1}]));
         assert_eq!(json["register: 0x00"], serde_json::json!([{"name": "cap", "value": 0x1_0000_00ff_u64}]));
-        let verb: SetReg = crate::verbs::line::parse("x nvme0 --cc 0x460001");
+        let verb: SetReg = crate::verbs::line::parse_on("x nvme0 --cc 0x460001");
         let mut fake = Fake::controller([]);
         verb.on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.cdw11.get(), fake.last().sqe.cdw12.get()), (0x14, 0x46_0001));
         let mut fake = Fake::controller([]);
         for line in ["x nvme0", "x nvme0 --cc 1 --csts 2", "x nvme0 -O 0x14 -V 1 -m"] {
-            assert!(crate::verbs::line::parse::<SetReg>(line).on(&mut fake).is_err(), "{line}");
+            assert!(crate::verbs::line::parse_on::<SetReg>(line).on(&mut fake).is_err(), "{line}");
         }
         assert!(crate::verbs::line::parse::<GetReg>("x nvme0").on(&mut fake).is_err());
         assert!(fake.asked.is_empty());
-        assert!(crate::verbs::line::try_parse::<SetReg>("x nvme0 --cap 1").is_err(), "it is read only");
+        assert!(crate::verbs::line::try_parse_on::<SetReg>("x nvme0 --cap 1").is_err(), "it is read only");
         let mut absent = Fake::controller([FakeAnswer::status(Status::INVALID_FIELD.dnr())]);
         let error = crate::verbs::line::parse::<GetReg>("x nvme0 --pmrcap").on(&mut absent).err().unwrap().to_string();
         assert!(error.contains("no property at offset 0xe00"), "{error}");

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Outcome;
 use super::number;
-use super::on_device::{NamespaceArgs, RawBinary, on_device};
+use super::on_device::{NamespaceArgs, NamespaceOption, on_device};
 use crate::command;
 use crate::device::{Device, Needs};
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ fn reservation_type(text: &str) -> Result<ReservationType, String> {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvRegister {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// The key that is registered now
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     crkey: u64,
@@ -88,11 +88,7 @@ pub(crate) struct ResvRegister {
 }
 
 impl ResvRegister {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.namespace.device, Needs::Io, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.namespace.nsid(device)?;
         let register = Register { action: self.rrega, ignore_existing_key: self.iekey, persistence: self.cptpl };
         let keys = RegisterKeys { crkey: self.crkey.into(), nrkey: self.nrkey.into() };
@@ -106,7 +102,7 @@ impl ResvRegister {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvAcquire {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// This host's key
     #[arg(short, long, value_name = "KEY", value_parser = number::parse::<u64>, default_value = "0")]
     crkey: u64,
@@ -126,11 +122,7 @@ pub(crate) struct ResvAcquire {
 }
 
 impl ResvAcquire {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.namespace.device, Needs::Io, global, |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.namespace.nsid(device)?;
         let rtype = self.rtype.encode();
         let acquire = Acquire { action: self.racqa, ignore_existing_key: self.iekey, rtype };
@@ -185,15 +177,13 @@ impl ResvRelease {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResvReport {
     #[command(flatten)]
-    namespace: NamespaceArgs,
+    namespace: NamespaceOption,
     /// Number of dwords to read, less one [default: all]
     #[arg(short = 'd', long, value_name = "DWORDS", value_parser = number::parse::<u32>)]
     numd: Option<u32>,
     /// The extended data structure, with 128-bit host identifiers; always used over fabrics
     #[arg(short, long)]
     eds: bool,
-    #[command(flatten)]
-    raw: RawBinary,
 }
 
 /// Maximum size of a report: 65535 registrants of 64 bytes, and the header.
@@ -202,11 +192,7 @@ const REPORT_BYTES_MAX: u64 = 64 * 65_536;
 const REPORT_BYTES: u64 = 4096;
 
 impl ResvReport {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.namespace.device, Needs::Io, &self.raw.apply(global), |device| self.on(device))
-    }
-
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
         let nsid = self.namespace.nsid(device)?;
         // Hosts over fabrics have 128-bit identifiers, and must use the extended data structure.
         let extended = true;
@@ -234,7 +220,7 @@ mod tests {
     use super::*;
     use crate::device::fake::{Fake, FakeAnswer};
     use crate::output::View as _;
-    use crate::verbs::line::{parse, try_parse};
+    use crate::verbs::line::{parse_on as parse, try_parse_on as try_parse};
     use ebof_nvme::reservation::{ReportedRegistrant, report};
     use ebof_nvme::{ControllerId, Status};
 
@@ -251,7 +237,7 @@ mod tests {
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x11, 0x0301));
         assert_eq!(fake.last().data, [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
 
-        let verb: ResvRelease = parse("x nvme0n1 -c 1 -a 1");
+        let verb: ResvRelease = crate::verbs::line::parse("x nvme0n1 -c 1 -a 1");
         verb.on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x15, 1));
         assert_eq!(fake.last().data, [1, 0, 0, 0, 0, 0, 0, 0]);

@@ -7,16 +7,14 @@ use ebof_nvme::Nsid;
 use ebof_nvme::log::{Lid, SelfTestCode, SelfTestLog, SelfTestResult};
 use ebof_nvme::media::SelfTest;
 
-use super::Outcome;
 use super::number;
-use super::on_device::{Shown, on_device};
 use crate::command;
-use crate::device::{Device, DeviceArgs, Needs};
+use crate::device::Device;
 use crate::failure::Failure;
-use crate::global::Global;
 use crate::output::done::Done;
 use crate::output::say;
 use crate::output::self_test::self_test_view;
+use crate::output::structure::StructureView;
 
 /// Interval at which a test is polled with `--wait`.
 const LOOK: Duration = Duration::from_secs(1);
@@ -26,8 +24,6 @@ const STALLED: Duration = Duration::from_secs(60);
 /// Starts or aborts a self-test, or shows its progress.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceSelfTest {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// The namespace; 0 is the controller without namespaces [default: all namespaces]
     #[arg(short, long, value_name = "NSID", value_parser = number::parse::<u32>, default_value = "0xffffffff")]
     namespace_id: u32,
@@ -56,8 +52,8 @@ fn self_test_code(text: &str) -> Result<SelfTestCode, String> {
 }
 
 impl DeviceSelfTest {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device, LOOK))
+    pub(crate) fn run(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+        self.on(device, LOOK)
     }
 
     fn on(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
@@ -137,22 +133,16 @@ fn read_log(device: &mut dyn Device) -> anyhow::Result<Box<SelfTestLog>> {
 /// The Device Self-test log.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SelfTestLogVerb {
-    #[command(flatten)]
-    device: DeviceArgs,
     /// Number of results, at most 20
     #[arg(short = 'e', long, value_name = "RESULTS", value_parser = number::parse::<u8>, default_value = "20")]
     dst_entries: u8,
-    #[command(flatten)]
-    shown: Shown,
 }
 
 impl SelfTestLogVerb {
-    pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
-            let data = read_log(device)?;
-            let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
-            Ok(self_test_view(device.name(), data, results))
-        })
+    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SelfTestLog>> {
+        let data = read_log(device)?;
+        let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
+        Ok(self_test_view(device.name(), data, results))
     }
 }
 
@@ -166,7 +156,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     fn parse(line: &str) -> DeviceSelfTest {
-        line::parse(line)
+        line::parse_on(line)
     }
 
     fn log(percent: Option<u8>, result: Option<SelfTestResult>) -> FakeAnswer {
@@ -206,6 +196,6 @@ mod tests {
         let state = |answer| parse("x nvme0").on(&mut Fake::controller([answer]), Duration::ZERO).unwrap().text(false);
         assert_eq!(state(log(None, None)), "device-self-test: no self-test is running\n");
         assert_eq!(state(log(Some(42), None)), "device-self-test: short test, 42% done\n");
-        assert!(line::try_parse::<DeviceSelfTest>("x nvme0 -s 0x10").is_err());
+        assert!(line::try_parse_on::<DeviceSelfTest>("x nvme0 -s 0x10").is_err());
     }
 }

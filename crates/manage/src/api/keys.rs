@@ -14,6 +14,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{Asker, Revision};
 use crate::enclosure::{DISTURBED_MAX, DisturbedHost, Refused};
+use crate::nearest::names;
 
 /// The version of the JSON shape of [`Keys`] and [`KeysChange`].
 pub const KEYS_SCHEMA: u32 = 1;
@@ -105,16 +106,18 @@ pub struct KeyStatus {
     pub connected: Option<u32>,
 }
 
-/// What a key is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyKind {
-    /// The host proves by it who it is (DH-HMAC-CHAP).
-    Dhchap,
-    /// Subsystems prove by it to the host who they are, if it asks for that (DH-HMAC-CHAP).
-    DhchapCtrl,
-    /// Host and target encrypt by it, and so prove who they are (TLS).
-    Tls,
+names! {
+    /// What a key is for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum KeyKind {
+        /// The host proves by it who it is (DH-HMAC-CHAP).
+        Dhchap = "dhchap";
+        /// Subsystems prove by it to the host who they are, if it asks for that (DH-HMAC-CHAP).
+        DhchapCtrl = "dhchap-ctrl";
+        /// Host and target encrypt by it, and so prove who they are (TLS).
+        Tls = "tls";
+    }
 }
 
 /// A text is no kind of key.
@@ -188,19 +191,6 @@ impl KeysChange {
 }
 
 impl KeyKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Dhchap, Self::DhchapCtrl, Self::Tls];
-
-    /// Its name in JSON, on the command line and in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dhchap => "dhchap",
-            Self::DhchapCtrl => "dhchap-ctrl",
-            Self::Tls => "tls",
-        }
-    }
-
     /// The most keys of this kind that a host has, those of its configuration included.
     #[must_use]
     pub const fn most(self) -> usize {
@@ -208,12 +198,6 @@ impl KeyKind {
             Self::DhchapCtrl => 1,
             Self::Dhchap | Self::Tls => HOST_KEYS_MAX,
         }
-    }
-}
-
-impl fmt::Display for KeyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

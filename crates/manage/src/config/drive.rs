@@ -15,6 +15,7 @@ use super::written::as_optional_size64;
 use crate::drive::Drive;
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key, Refused};
+use crate::nearest::names;
 use crate::units::format_size;
 
 mod words;
@@ -84,27 +85,31 @@ pub struct ManagedDrive {
     pub quotas: BTreeMap<String, u64>,
 }
 
-/// The limits that a drive announces, by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DriveProfile {
-    /// None but the target's own.
-    #[default]
-    Default,
-    /// Those of an Ethernet SSD after the white paper ODCC-2021-05008.
-    EthernetSsd,
+names! {
+    /// The limits that a drive announces, by name.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum DriveProfile {
+        /// None but the target's own.
+        #[default]
+        Default = "default";
+        /// Those of an Ethernet SSD after the white paper ODCC-2021-05008.
+        EthernetSsd = "ethernet-ssd";
+    }
 }
 
-/// Whom a new namespace is attached to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-pub enum Attach {
-    /// Nobody: a host attaches it with Namespace Attachment, as on every drive.
-    #[default]
-    #[serde(rename = "manual")]
-    Nobody,
-    /// Every host that connects, now or later.
-    #[serde(rename = "everyone")]
-    Everyone,
+names! {
+    /// Whom a new namespace is attached to.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+    pub enum Attach {
+        /// Nobody: a host attaches it with Namespace Attachment, as on every drive.
+        #[default]
+        #[serde(rename = "manual")]
+        Nobody = "manual";
+        /// Every host that connects, now or later.
+        #[serde(rename = "everyone")]
+        Everyone = "everyone";
+    }
 }
 
 impl ManagedDrive {
@@ -172,18 +177,6 @@ impl ManagedDrive {
 }
 
 impl DriveProfile {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::Default, Self::EthernetSsd];
-
-    /// As the configuration writes it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::EthernetSsd => "ethernet-ssd",
-        }
-    }
-
     /// The profile with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -191,35 +184,11 @@ impl DriveProfile {
     }
 }
 
-impl fmt::Display for DriveProfile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl Attach {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::Nobody, Self::Everyone];
-
-    /// As the configuration writes it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nobody => "manual",
-            Self::Everyone => "everyone",
-        }
-    }
-
     /// The variant with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|attach| attach.name() == name)
-    }
-}
-
-impl fmt::Display for Attach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

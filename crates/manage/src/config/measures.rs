@@ -8,42 +8,23 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Measure {
-    /// No program that is started gets more rights (`PR_SET_NO_NEW_PRIVS`).
-    Privileges,
-    /// Capabilities of root that are not needed.
-    Capabilities,
-    /// A filter of system calls.
-    SystemCalls,
-    /// Paths that may be opened.
-    Paths,
-    /// No core dump, and no debugger of the same user: both would have keys.
-    Dumps,
-}
+use crate::nearest::names;
 
-impl Measure {
-    /// All of them, in the order in which they are told.
-    pub const ALL: [Self; 5] = [Self::Privileges, Self::Capabilities, Self::SystemCalls, Self::Paths, Self::Dumps];
-
-    /// Its name in a configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Privileges => "privileges",
-            Self::Capabilities => "capabilities",
-            Self::SystemCalls => "system-calls",
-            Self::Paths => "paths",
-            Self::Dumps => "dumps",
-        }
-    }
-}
-
-impl fmt::Display for Measure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+names! {
+    /// One of them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Measure {
+        /// No program that is started gets more rights (`PR_SET_NO_NEW_PRIVS`).
+        Privileges = "privileges";
+        /// Capabilities of root that are not needed.
+        Capabilities = "capabilities";
+        /// A filter of system calls.
+        SystemCalls = "system-calls";
+        /// Paths that may be opened.
+        Paths = "paths";
+        /// No core dump, and no debugger of the same user: both would have keys.
+        Dumps = "dumps";
     }
 }
 

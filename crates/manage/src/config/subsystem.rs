@@ -7,6 +7,7 @@ use super::written::{as_text, as_texts, is_true};
 use super::{ManagedDrive, Namespace, default_serial, limits};
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key};
+use crate::nearest::names;
 
 /// What hosts connect to: a set of namespaces, or a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,20 +48,22 @@ pub struct Subsystem {
     pub namespaces: Vec<Namespace>,
 }
 
-/// What a subsystem demands of hosts, or a host has proven.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Security {
-    /// Nothing; of hosts with a `dhchap_key`, that they authenticate all the same.
-    #[default]
-    Anyone,
-    /// A proof of who they are, by authentication.
-    Authenticated,
-    /// TLS, with a key of theirs.
-    Tls,
-    /// Both.
-    #[serde(rename = "authenticated+tls")]
-    AuthenticatedTls,
+names! {
+    /// What a subsystem demands of hosts, or a host has proven.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Security {
+        /// Nothing; of hosts with a `dhchap_key`, that they authenticate all the same.
+        #[default]
+        Anyone = "anyone";
+        /// A proof of who they are, by authentication.
+        Authenticated = "authenticated";
+        /// TLS, with a key of theirs.
+        Tls = "tls";
+        /// Both.
+        #[serde(rename = "authenticated+tls")]
+        AuthenticatedTls = "authenticated+tls";
+    }
 }
 
 impl Security {
@@ -103,17 +106,6 @@ impl Security {
     #[must_use]
     pub fn is_anyone(&self) -> bool {
         *self == Self::Anyone
-    }
-
-    /// Its name in a configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Anyone => "anyone",
-            Self::Authenticated => "authenticated",
-            Self::Tls => "tls",
-            Self::AuthenticatedTls => "authenticated+tls",
-        }
     }
 }
 

@@ -1,45 +1,30 @@
 //! The kinds of objects, and the keys that each has.
 
-use std::fmt;
-
 use crate::config::{Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
 use crate::keys::Key;
 use crate::manual::kind_of;
+use crate::nearest::names;
 
-/// A kind of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The target as a whole.
-    Target,
-    /// Ports.
-    Port,
-    /// Hosts.
-    Host,
-    /// Drives that hosts manage.
-    Drive,
-    /// Subsystems.
-    Subsystem,
-    /// Namespaces of subsystems without a drive.
-    Namespace,
+names! {
+    /// A kind of objects.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// The target as a whole.
+        Target = "target";
+        /// Ports.
+        Port = "port";
+        /// Hosts.
+        Host = "host";
+        /// Drives that hosts manage.
+        Drive = "drive";
+        /// Subsystems.
+        Subsystem = "subsystem";
+        /// Namespaces of subsystems without a drive.
+        Namespace = "namespace";
+    }
 }
 
 impl Kind {
-    /// All variants.
-    pub const ALL: [Self; 6] = [Self::Target, Self::Port, Self::Host, Self::Drive, Self::Subsystem, Self::Namespace];
-
-    /// Its name, as in `port a`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Target => "target",
-            Self::Port => "port",
-            Self::Host => "host",
-            Self::Drive => "drive",
-            Self::Subsystem => "subsystem",
-            Self::Namespace => "namespace",
-        }
-    }
-
     /// The key by which its objects are known.
     pub(super) const fn named_by(self) -> &'static str {
         match self {
@@ -68,11 +53,5 @@ impl Kind {
     /// Whether its objects can be disabled.
     pub(super) const fn can_be_disabled(self) -> bool {
         matches!(self, Self::Port | Self::Subsystem | Self::Namespace)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

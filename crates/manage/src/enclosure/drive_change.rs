@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachee::Attachee;
 use super::name::NamespaceName;
+use crate::nearest::names;
 
 /// The block size of a namespace for which nothing else is asked, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
@@ -80,17 +81,19 @@ pub struct FormatNamespace {
     pub erase: Erase,
 }
 
-/// What becomes of old data when a namespace is formatted (Format NVM, SES).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Erase {
-    /// Nobody can read them, and they are overwritten when their place is used again.
-    #[default]
-    None,
-    /// They are overwritten before the task ends; commands to the namespace wait meanwhile.
-    UserData,
-    /// Their key is destroyed. The drive has to be encrypted.
-    Cryptographic,
+names! {
+    /// What becomes of old data when a namespace is formatted (Format NVM, SES).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Erase {
+        /// Nobody can read them, and they are overwritten when their place is used again.
+        #[default]
+        None = "none";
+        /// They are overwritten before the task ends; commands to the namespace wait meanwhile.
+        UserData = "user-data";
+        /// Their key is destroyed. The drive has to be encrypted.
+        Cryptographic = "cryptographic";
+    }
 }
 
 /// A sanitize operation: all data of a drive are lost, and cannot be recovered.
@@ -115,31 +118,36 @@ pub struct SanitizeDrive {
     pub allow_exit_after_failure: bool,
 }
 
-/// How a drive is sanitized (SANACT).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SanitizeAction {
-    /// Everything that is or was allocated is zeroed.
-    BlockErase,
-    /// It is overwritten with a pattern.
-    Overwrite,
-    /// All keys are destroyed. The drive has to be encrypted.
-    CryptoErase,
-    /// Nothing is sanitized: a failed operation is left, if that was allowed with it, and the drive
-    /// takes commands again.
-    ExitFailure,
+names! {
+    /// How a drive is sanitized (SANACT).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum SanitizeAction {
+        /// Everything that is or was allocated is zeroed.
+        BlockErase = "block-erase";
+        /// It is overwritten with a pattern.
+        Overwrite = "overwrite";
+        /// All keys are destroyed. The drive has to be encrypted.
+        CryptoErase = "crypto-erase";
+        /// Nothing is sanitized: a failed operation is left, if that was allowed with it, and the
+        /// drive takes commands again.
+        ExitFailure = "exit-failure";
+    }
 }
 
-/// What a self-test does (Device Self-test, STC).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SelfTestKind {
-    /// It reads the drive's own data and a sample of the namespaces', about two minutes at most.
-    Short,
-    /// It reads all data.
-    Extended,
-    /// Nothing is tested: the running test is ended.
-    Abort,
+names! {
+    /// What a self-test does (Device Self-test, STC).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum SelfTestKind {
+        /// It reads the drive's own data and a sample of the namespaces', about two minutes at
+        /// most.
+        Short = "short";
+        /// It reads all data.
+        Extended = "extended";
+        /// Nothing is tested: the running test is ended.
+        Abort = "abort";
+    }
 }
 
 /// When a firmware slot is activated (Firmware Commit, CA).
@@ -161,43 +169,6 @@ impl ProtectionObject {
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.kind == 0
-    }
-}
-
-impl Erase {
-    /// Its name in JSON and in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::UserData => "user-data",
-            Self::Cryptographic => "cryptographic",
-        }
-    }
-}
-
-impl SanitizeAction {
-    /// Its name in JSON and in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BlockErase => "block-erase",
-            Self::Overwrite => "overwrite",
-            Self::CryptoErase => "crypto-erase",
-            Self::ExitFailure => "exit-failure",
-        }
-    }
-}
-
-impl SelfTestKind {
-    /// Its name in JSON and in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::Extended => "extended",
-            Self::Abort => "abort",
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Change;
 use crate::api::Asker;
+use crate::nearest::names;
 
 /// The version of the JSON shape of [`Task`].
 pub const TASK_SCHEMA: u32 = 1;
@@ -64,30 +65,32 @@ pub enum TaskState {
     Failed,
 }
 
-/// What a task is doing, in the order of a function's move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// It has not begun.
-    Waiting,
-    /// No more hosts and commands are admitted; hosts are told to leave.
-    Stopping,
-    /// Commands that were accepted end.
-    Draining,
-    /// Commands that did not end in time are being aborted.
-    Aborting,
-    /// The drive stores the change.
-    Storing,
-    /// The drive is at it: it erases, sanitizes or tests.
-    Working,
-    /// The function is bound to its new port.
-    Binding,
-    /// The configuration is changed.
-    Configuring,
-    /// What was done is taken back.
-    GoingBack,
-    /// It has ended.
-    Ended,
+names! {
+    /// What a task is doing, in the order of a function's move.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Phase {
+        /// It has not begun.
+        Waiting = "waiting";
+        /// No more hosts and commands are admitted; hosts are told to leave.
+        Stopping = "stopping";
+        /// Commands that were accepted end.
+        Draining = "draining";
+        /// Commands that did not end in time are being aborted.
+        Aborting = "aborting";
+        /// The drive stores the change.
+        Storing = "storing";
+        /// The drive is at it: it erases, sanitizes or tests.
+        Working = "working";
+        /// The function is bound to its new port.
+        Binding = "binding";
+        /// The configuration is changed.
+        Configuring = "configuring";
+        /// What was done is taken back.
+        GoingBack = "going-back";
+        /// It has ended.
+        Ended = "ended";
+    }
 }
 
 /// Why a task failed.
@@ -103,45 +106,6 @@ pub struct TaskError {
     pub advice: String,
     /// What could not be taken back.
     pub remains: Vec<String>,
-}
-
-impl Phase {
-    /// All phases, in their order.
-    pub const ALL: [Self; 10] = [
-        Self::Waiting,
-        Self::Stopping,
-        Self::Draining,
-        Self::Aborting,
-        Self::Storing,
-        Self::Working,
-        Self::Binding,
-        Self::Configuring,
-        Self::GoingBack,
-        Self::Ended,
-    ];
-
-    /// Its name in JSON and in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Stopping => "stopping",
-            Self::Draining => "draining",
-            Self::Aborting => "aborting",
-            Self::Storing => "storing",
-            Self::Working => "working",
-            Self::Binding => "binding",
-            Self::Configuring => "configuring",
-            Self::GoingBack => "going-back",
-            Self::Ended => "ended",
-        }
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 impl Task {

@@ -4,25 +4,19 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether somebody has to look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EventSeverity {
-    /// Nobody.
-    Ok,
-    /// Somebody should, soon.
-    Warning,
-    /// Somebody has to, now: hosts do not get what they ask for, or data are in danger.
-    Critical,
-}
+use crate::nearest::names;
 
-impl fmt::Display for EventSeverity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        })
+names! {
+    /// Whether somebody has to look.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum EventSeverity {
+        /// Nobody.
+        Ok = "ok";
+        /// Somebody should, soon.
+        Warning = "warning";
+        /// Somebody has to, now: hosts do not get what they ask for, or data are in danger.
+        Critical = "critical";
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use super::{ObjectCounters, Sample, ring};
+use crate::nearest::names;
 
 /// The version of the JSON shape of [`LiveTable`].
 pub const LIVE_SCHEMA: u32 = 1;
@@ -20,15 +21,17 @@ pub const LIVE_SCHEMA: u32 = 1;
 /// noise.
 pub const LOOK_MS_MIN: u64 = 250;
 
-/// What an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LiveKind {
-    /// A controller that a host is connected to.
-    Controller,
-    /// A namespace that a host has as a block device.
-    Namespace,
-    /// A queue.
-    Queue,
+names! {
+    /// What an object is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum LiveKind {
+        /// A controller that a host is connected to.
+        Controller = "controller";
+        /// A namespace that a host has as a block device.
+        Namespace = "namespace";
+        /// A queue.
+        Queue = "queue";
+    }
 }
 
 /// The name of an object, `queue:d3/vf2/c1/q2` in JSON.
@@ -164,19 +167,6 @@ fn share_out(rows: &mut [LiveRow]) {
 }
 
 impl LiveKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Controller, Self::Namespace, Self::Queue];
-
-    /// Its name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Controller => "controller",
-            Self::Namespace => "namespace",
-            Self::Queue => "queue",
-        }
-    }
-
     /// The object of this kind and name.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> LiveName {

@@ -6,22 +6,26 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// What an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SeriesKind {
-    /// The target as a whole. It has no name.
-    Target,
-    /// A drive: `d3`.
-    Drive,
-    /// A function of a drive: `d3/vf2`; `d3/pf` is its primary controller.
-    Function,
-    /// A port, by its name.
-    Port,
-    /// A namespace: `d3/ns4` of a drive, `NQN/ns1` of a subsystem that is no drive's.
-    Namespace,
-    /// A host, by its NQN.
-    Host,
+use crate::nearest::names;
+
+names! {
+    /// What an object is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum SeriesKind {
+        /// The target as a whole. It has no name.
+        Target = "target";
+        /// A drive: `d3`.
+        Drive = "drive";
+        /// A function of a drive: `d3/vf2`; `d3/pf` is its primary controller.
+        Function = "function";
+        /// A port, by its name.
+        Port = "port";
+        /// A namespace: `d3/ns4` of a drive, `NQN/ns1` of a subsystem that is no drive's.
+        Namespace = "namespace";
+        /// A host, by its NQN.
+        Host = "host";
+    }
 }
 
 /// The name of an object that has a history.
@@ -41,22 +45,6 @@ pub struct SeriesName {
 pub struct SeriesNameError(String);
 
 impl SeriesKind {
-    /// All kinds.
-    pub const ALL: [Self; 6] = [Self::Target, Self::Drive, Self::Function, Self::Port, Self::Namespace, Self::Host];
-
-    /// Its name in JSON and in queries.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Target => "target",
-            Self::Drive => "drive",
-            Self::Function => "function",
-            Self::Port => "port",
-            Self::Namespace => "namespace",
-            Self::Host => "host",
-        }
-    }
-
     /// The object of this kind and name.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> SeriesName {
@@ -77,12 +65,6 @@ impl SeriesName {
             (SeriesKind::Function, Some((drive, _))) => format!("function:{drive}"),
             _ => self.kind.name().to_owned(),
         }
-    }
-}
-
-impl fmt::Display for SeriesKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::identify::field::oaes;
 use crate::log::critical_warning;
+use crate::table::{dword, flags, values};
 
 /// Arbitration (01h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,141 +54,64 @@ impl Default for Arbitration {
     }
 }
 
-/// Power Management (02h).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PowerManagement {
-    /// Power State (PS), 0 to 31.
-    pub power_state: u8,
-    /// Workload Hint (WH), 0 to 7.
-    pub workload_hint: u8,
-}
-
-impl PowerManagement {
-    /// From dword 11 or dword 0.
-    #[must_use]
-    pub const fn decode(dword: u32) -> Self {
-        let byte = dword.to_le_bytes()[0];
-        Self { power_state: byte & 0x1f, workload_hint: byte >> 5 }
-    }
-
-    /// To dword 11 or dword 0.
-    #[must_use]
-    pub fn encode(self) -> u32 {
-        u32::from(self.power_state & 0x1f) | u32::from(self.workload_hint & 7) << 5
+dword! {
+    /// Power Management (02h).
+    #[derive(Default)]
+    pub struct PowerManagement {
+        /// Power State (PS), 0 to 31.
+        power_state: u8 = 4:0;
+        /// Workload Hint (WH), 0 to 7.
+        workload_hint: u8 = 7:5;
     }
 }
 
-/// Temperature Threshold (04h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TemperatureThreshold {
-    /// Temperature Threshold (TMPTH), kelvin.
-    pub kelvin: u16,
-    /// Threshold Temperature Select (TMPSEL): 0 composite, 1 to 8 a sensor, 15 all (Set Features
-    /// only).
-    pub sensor: u8,
-    /// Threshold Type Select (THSEL).
-    pub threshold: ThresholdType,
-    /// Temperature Threshold Hysteresis (TMPTHH), kelvin, 0 to 7.
-    pub hysteresis: u8,
+dword! {
+    /// Temperature Threshold (04h).
+    pub struct TemperatureThreshold {
+        /// Temperature Threshold (TMPTH), kelvin.
+        kelvin: u16 = 15:0;
+        /// Threshold Temperature Select (TMPSEL): 0 composite, 1 to 8 a sensor, 15 all (Set
+        /// Features only).
+        sensor: u8 = 19:16;
+        /// Threshold Type Select (THSEL).
+        threshold: ThresholdType = 21:20;
+        /// Temperature Threshold Hysteresis (TMPTHH), kelvin, 0 to 7.
+        hysteresis: u8 = 24:22;
+    }
 }
 
 impl TemperatureThreshold {
     /// TMPSEL for all temperatures.
     pub const ALL_SENSORS: u8 = 15;
+}
 
-    /// From dword 11; in dword 0 only TMPTH and TMPTHH have a meaning.
-    #[must_use]
-    pub const fn decode(dword: u32) -> Self {
-        let [low, high, select, _] = dword.to_le_bytes();
-        Self {
-            kelvin: u16::from_le_bytes([low, high]),
-            sensor: select & 0x0f,
-            threshold: ThresholdType::decode(select >> 4),
-            hysteresis: (dword >> 22).to_le_bytes()[0] & 7,
-        }
-    }
-
-    /// To dword 11 or dword 0.
-    #[must_use]
-    pub fn encode(self) -> u32 {
-        u32::from(self.kelvin)
-            | u32::from(self.sensor & 0x0f) << 16
-            | u32::from(self.threshold.encode()) << 20
-            | u32::from(self.hysteresis & 7) << 22
+values! {
+    /// Threshold Type Select (THSEL).
+    pub enum ThresholdType, 2 bits {
+        /// Over temperature threshold.
+        Over = 0;
+        /// Under temperature threshold.
+        Under = 1;
     }
 }
 
-/// Threshold Type Select (THSEL).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ThresholdType {
-    /// 0: over temperature threshold.
-    Over,
-    /// 1: under temperature threshold.
-    Under,
-    /// 2 and 3: what no specification names yet.
-    Reserved(u8),
-}
-
-impl ThresholdType {
-    const fn decode(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::Over,
-            1 => Self::Under,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Over => 0,
-            Self::Under => 1,
-            Self::Reserved(reserved) => reserved & 3,
-        }
+dword! {
+    /// Error Recovery (05h), of a namespace.
+    #[derive(Default)]
+    pub struct ErrorRecovery {
+        /// Time Limited Error Recovery (TLER), units of 100 ms; 0 is without limit.
+        time_limit_100ms: u16 = 15:0;
+        /// Deallocated or Unwritten Logical Block Error Enable (DULBE).
+        deallocated_error: bool = 16:16;
     }
 }
 
-/// Error Recovery (05h), of a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ErrorRecovery {
-    /// Time Limited Error Recovery (TLER), units of 100 ms; 0 is without limit.
-    pub time_limit_100ms: u16,
-    /// Deallocated or Unwritten Logical Block Error Enable (DULBE).
-    pub deallocated_error: bool,
-}
-
-impl ErrorRecovery {
-    /// From dword 11 or dword 0.
-    #[must_use]
-    pub const fn decode(dword: u32) -> Self {
-        let [low, high, flags, _] = dword.to_le_bytes();
-        Self { time_limit_100ms: u16::from_le_bytes([low, high]), deallocated_error: flags & 1 != 0 }
-    }
-
-    /// To dword 11 or dword 0.
-    #[must_use]
-    pub fn encode(self) -> u32 {
-        u32::from(self.time_limit_100ms) | u32::from(self.deallocated_error) << 16
-    }
-}
-
-/// Volatile Write Cache (06h).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VolatileWriteCache {
-    /// Volatile Write Cache Enable (WCE).
-    pub enabled: bool,
-}
-
-impl VolatileWriteCache {
-    /// From dword 11 or dword 0.
-    #[must_use]
-    pub const fn decode(dword: u32) -> Self {
-        Self { enabled: dword & 1 != 0 }
-    }
-
-    /// To dword 11 or dword 0.
-    #[must_use]
-    pub fn encode(self) -> u32 {
-        u32::from(self.enabled)
+dword! {
+    /// Volatile Write Cache (06h).
+    #[derive(Default)]
+    pub struct VolatileWriteCache {
+        /// Volatile Write Cache Enable (WCE).
+        enabled: bool = 0:0;
     }
 }
 
@@ -219,24 +143,12 @@ impl NumberOfQueues {
     }
 }
 
-/// Write Atomicity Normal (0Ah).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteAtomicity {
-    /// Disable Normal (DN): only AWUPF need be honoured, not AWUN.
-    pub disable_normal: bool,
-}
-
-impl WriteAtomicity {
-    /// From dword 11 or dword 0.
-    #[must_use]
-    pub const fn decode(dword: u32) -> Self {
-        Self { disable_normal: dword & 1 != 0 }
-    }
-
-    /// To dword 11 or dword 0.
-    #[must_use]
-    pub fn encode(self) -> u32 {
-        u32::from(self.disable_normal)
+dword! {
+    /// Write Atomicity Normal (0Ah).
+    #[derive(Default)]
+    pub struct WriteAtomicity {
+        /// Disable Normal (DN): only AWUPF need be honoured, not AWUN.
+        disable_normal: bool = 0:0;
     }
 }
 
@@ -244,6 +156,8 @@ impl WriteAtomicity {
 /// Critical Warning, the notices' those of OAES.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AsyncEventConfig(pub u32);
+
+flags!(AsyncEventConfig);
 
 impl AsyncEventConfig {
     /// Critical warning: spare.
@@ -287,18 +201,6 @@ impl AsyncEventConfig {
     pub const ZONE_DESCRIPTOR: Self = Self(oaes::ZONE_DESCRIPTOR);
     /// Discovery log page change.
     pub const DISCOVERY_LOG: Self = Self(oaes::DISCOVERY_LOG);
-
-    /// These events and those.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Whether all of `other` are among these.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
 
     const fn warning(bit: u8) -> Self {
         Self(u32::from_le_bytes([bit, 0, 0, 0]))

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::text::{Text, set_ascii};
 use crate::nqn::Nqn;
 use crate::property::Version;
+use crate::table::values;
 
 /// Identify Controller data structure. NVMe Base 2.1, section of that name; what only fabrics use
 /// begins at IOCCSZ.
@@ -449,55 +450,16 @@ impl PowerState {
     }
 }
 
-/// Controller Type (CNTRLTYPE).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ControllerType {
-    /// 0: not said; an I/O controller older than NVMe 1.4.
-    NotReported,
-    /// 1: I/O controller.
-    Io,
-    /// 2: discovery controller.
-    Discovery,
-    /// 3: administrative controller.
-    Administrative,
-    /// What no specification names yet.
-    Reserved(u8),
-}
-
-impl ControllerType {
-    /// From CNTRLTYPE.
-    #[must_use]
-    pub const fn decode(cntrltype: u8) -> Self {
-        match cntrltype {
-            0 => Self::NotReported,
-            1 => Self::Io,
-            2 => Self::Discovery,
-            3 => Self::Administrative,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    /// To CNTRLTYPE.
-    #[must_use]
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::NotReported => 0,
-            Self::Io => 1,
-            Self::Discovery => 2,
-            Self::Administrative => 3,
-            Self::Reserved(reserved) => reserved,
-        }
-    }
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotReported => "not reported",
-            Self::Io => "I/O controller",
-            Self::Discovery => "discovery controller",
-            Self::Administrative => "administrative controller",
-            Self::Reserved(_) => "reserved",
-        }
+values! {
+    /// Controller Type (CNTRLTYPE).
+    pub enum ControllerType, 8 bits {
+        /// Not said; an I/O controller older than NVMe 1.4.
+        NotReported = 0, "not reported";
+        /// I/O controller.
+        Io = 1, "I/O controller";
+        /// Discovery controller.
+        Discovery = 2, "discovery controller";
+        /// Administrative controller.
+        Administrative = 3, "administrative controller";
     }
 }

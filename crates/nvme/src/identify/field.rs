@@ -1,388 +1,410 @@
-//! The bits of the fields of the Identify data structures, a module for each field. NVMe Base 2.1,
-//! "Identify command".
+//! The bits of the fields of the Identify data structures, and what they mean, in nvme-cli's words:
+//! a module for each field. NVMe Base 2.1, "Identify command".
 
-/// CMIC, Controller Multi-Path I/O and Namespace Sharing Capabilities.
-pub mod cmic {
-    /// The subsystem may have more than one port.
-    pub const MULTIPLE_PORTS: u8 = 1 << 0;
-    /// The subsystem may have more than one controller.
-    pub const MULTIPLE_CONTROLLERS: u8 = 1 << 1;
-    /// The controller is an SR-IOV virtual function.
-    pub const SRIOV: u8 = 1 << 2;
-    /// The subsystem reports Asymmetric Namespace Access.
-    pub const ANA: u8 = 1 << 3;
+/// A bit or a group of bits, and what its values mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// The highest and the lowest bit.
+    pub range: (u8, u8),
+    /// The beginning of both texts.
+    pub name: &'static str,
+    /// The text if it is not 0.
+    pub set: &'static str,
+    /// The text if it is 0.
+    pub clear: &'static str,
 }
 
-/// OAES, Optional Asynchronous Events Supported; the bits of Asynchronous Event Configuration are
-/// the same, except that it has two for reachability.
-pub mod oaes {
-    /// Namespace attribute changed.
-    pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
-    /// Firmware activation.
-    pub const FIRMWARE_ACTIVATION: u32 = 1 << 9;
-    /// Asymmetric Namespace Access change.
-    pub const ANA_CHANGE: u32 = 1 << 11;
-    /// Predictable latency event aggregate log change.
-    pub const PREDICTABLE_LATENCY: u32 = 1 << 12;
-    /// LBA status information alert.
-    pub const LBA_STATUS: u32 = 1 << 13;
-    /// Endurance group event aggregate log change.
-    pub const ENDURANCE_GROUP: u32 = 1 << 14;
-    /// Normal NVM subsystem shutdown.
-    pub const NORMAL_SHUTDOWN: u32 = 1 << 15;
-    /// Temperature threshold hysteresis recovery.
-    pub const TEMPERATURE_HYSTERESIS: u32 = 1 << 16;
-    /// Change of reachability groups, and of reachability associations.
-    pub const REACHABILITY: u32 = 1 << 17;
-    /// Allocated namespace attribute changed.
-    pub const ALLOCATED_NAMESPACE_ATTRIBUTE: u32 = 1 << 19;
-    /// Zone descriptor changed.
-    pub const ZONE_DESCRIPTOR: u32 = 1 << 27;
-    /// Discovery log page change.
-    pub const DISCOVERY_LOG: u32 = 1 << 31;
-}
-
-/// CTRATT, Controller Attributes.
-pub mod ctratt {
-    /// 128-bit host identifier.
-    pub const HOST_ID_128: u32 = 1 << 0;
-    /// Non-operational power state permissive mode.
-    pub const NON_OPERATIONAL_POWER_PERMISSIVE: u32 = 1 << 1;
-    /// NVM sets.
-    pub const NVM_SETS: u32 = 1 << 2;
-    /// Read recovery levels.
-    pub const READ_RECOVERY_LEVELS: u32 = 1 << 3;
-    /// Endurance groups.
-    pub const ENDURANCE_GROUPS: u32 = 1 << 4;
-    /// Predictable latency mode.
-    pub const PREDICTABLE_LATENCY: u32 = 1 << 5;
-    /// Traffic Based Keep Alive Support (TBKAS): any command counts as a sign of life.
-    pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
-    /// Namespace granularity list.
-    pub const NAMESPACE_GRANULARITY: u32 = 1 << 7;
-    /// Associations of submission queues with NVM sets.
-    pub const SQ_ASSOCIATIONS: u32 = 1 << 8;
-    /// UUID list.
-    pub const UUID_LIST: u32 = 1 << 9;
-    /// Multi-domain subsystem.
-    pub const MULTI_DOMAIN: u32 = 1 << 10;
-    /// Fixed capacity management.
-    pub const FIXED_CAPACITY: u32 = 1 << 11;
-    /// Variable capacity management.
-    pub const VARIABLE_CAPACITY: u32 = 1 << 12;
-    /// Delete endurance group.
-    pub const DELETE_ENDURANCE_GROUP: u32 = 1 << 13;
-    /// Delete NVM set.
-    pub const DELETE_NVM_SET: u32 = 1 << 14;
-    /// Extended LBA formats.
-    pub const EXTENDED_LBA_FORMATS: u32 = 1 << 15;
-    /// MDTS excludes metadata (MEM).
-    pub const MDTS_WITHOUT_METADATA: u32 = 1 << 16;
-    /// Host memory buffer restrictions.
-    pub const HMB_RESTRICT: u32 = 1 << 17;
-    /// Reservations and Host Identifier Interaction (RHII): reservations need a Host Identifier
-    /// other than 0.
-    pub const RESERVATION_HOST_ID: u32 = 1 << 18;
-    /// Flexible data placement.
-    pub const FLEXIBLE_DATA_PLACEMENT: u32 = 1 << 19;
-}
-
-/// OACS, Optional Admin Command Support.
-pub mod oacs {
-    /// Security Send and Security Receive.
-    pub const SECURITY: u16 = 1 << 0;
-    /// Format NVM.
-    pub const FORMAT_NVM: u16 = 1 << 1;
-    /// Firmware Commit and Firmware Image Download.
-    pub const FIRMWARE: u16 = 1 << 2;
-    /// Namespace Management and Namespace Attachment.
-    pub const NAMESPACE_MANAGEMENT: u16 = 1 << 3;
-    /// Device Self-test.
-    pub const DEVICE_SELF_TEST: u16 = 1 << 4;
-    /// Directive Send and Directive Receive.
-    pub const DIRECTIVES: u16 = 1 << 5;
-    /// NVMe-MI Send and NVMe-MI Receive.
-    pub const NVME_MI: u16 = 1 << 6;
-    /// Virtualization Management.
-    pub const VIRTUALIZATION_MANAGEMENT: u16 = 1 << 7;
-    /// Doorbell Buffer Config.
-    pub const DOORBELL_BUFFER: u16 = 1 << 8;
-    /// Get LBA Status.
-    pub const GET_LBA_STATUS: u16 = 1 << 9;
-    /// Lockdown.
-    pub const LOCKDOWN: u16 = 1 << 10;
-    /// Host managed live migration.
-    pub const LIVE_MIGRATION: u16 = 1 << 11;
-}
-
-/// FRMW, Firmware Updates.
-pub mod frmw {
-    /// Slot 1 is read only.
-    pub const SLOT_1_READ_ONLY: u8 = 1 << 0;
-    /// Where the number of slots (1 to 7, three bits) begins.
-    pub const SLOTS_SHIFT: u32 = 1;
-    /// Activation without a reset.
-    pub const ACTIVATION_WITHOUT_RESET: u8 = 1 << 4;
-    /// Overlapping updates are detected.
-    pub const OVERLAP_DETECTION: u8 = 1 << 5;
-
-    /// The number of firmware slots, 0 to 7.
-    #[must_use]
-    pub const fn slots(frmw: u8) -> u8 {
-        (frmw >> SLOTS_SHIFT) & 7
+impl Bits {
+    /// With a text for each case; with one only, a bit says whether that is supported, and a group
+    /// of bits has a number.
+    const fn new(high: u8, low: u8, set: &'static str, clear: &'static [&'static str]) -> Self {
+        let (name, set, clear) = match *clear {
+            [] if high == low => (set, " Supported", " Not Supported"),
+            [] => (set, "", ""),
+            [clear, ..] => ("", set, clear),
+        };
+        Self { range: (high, low), name, set, clear }
     }
 }
 
-/// LPA, Log Page Attributes.
-pub mod lpa {
-    /// SMART / Health Information for each namespace.
-    pub const SMART_PER_NAMESPACE: u8 = 1 << 0;
-    /// Commands Supported and Effects log page.
-    pub const COMMAND_EFFECTS: u8 = 1 << 1;
+/// The module of a field: a constant for each bit that has a name, what bits and groups of bits
+/// mean, and what else belongs to it.
+macro_rules! bits {
+    (
+        $(#[$doc:meta])* pub mod $field:ident: $type:ty;
+        $($(#[$bit_doc:meta])* $name:ident = $bit:literal, $set:literal $(, $clear:literal)?;)*
+        $([$high:literal:$low:literal] = $group_set:literal $(, $group_clear:literal)?;)*
+        $({ $($more:item)* })?
+    ) => {
+        $(#[$doc])*
+        pub mod $field {
+            use super::Bits;
+
+            $(#[doc = concat!($set, ".\n\n")]
+            $(#[$bit_doc])*
+            pub const $name: $type = 1 << $bit;)*
+
+            $($($more)*)?
+
+            /// What they mean.
+            pub const BITS: &[Bits] = &[
+                $(Bits::new($bit, $bit, $set, &[$($clear)?]),)*
+                $(Bits::new($high, $low, $group_set, &[$($group_clear)?]),)*
+            ];
+        }
+    };
+}
+
+bits! {
+    /// CMIC, Controller Multi-Path I/O and Namespace Sharing Capabilities.
+    pub mod cmic: u8;
+    MULTIPLE_PORTS = 0, "Multi Port", "Single Port";
+    MULTIPLE_CONTROLLERS = 1, "Multi Controller", "Single Controller";
+    SRIOV = 2, "SR-IOV", "PCI";
+    ANA = 3, "ANA supported", "ANA not supported";
+}
+
+bits! {
+    /// OAES, Optional Asynchronous Events Supported; the bits of Asynchronous Event Configuration
+    /// are the same, except that it has two for reachability.
+    pub mod oaes: u32;
+    NAMESPACE_ATTRIBUTE = 8, "Attached Namespace Attribute Changed Event";
+    FIRMWARE_ACTIVATION = 9, "Firmware Activation Notices";
+    ANA_CHANGE = 11, "Asymmetric Namespace Access Change Notices";
+    PREDICTABLE_LATENCY = 12, "Predictable Latency Event Aggregate Log Change Notices";
+    LBA_STATUS = 13, "LBA Status Information Notices";
+    ENDURANCE_GROUP = 14, "Endurance Group Event Aggregate Log Page Change Notice";
+    NORMAL_SHUTDOWN = 15, "Normal NSS Shutdown Event";
+    TEMPERATURE_HYSTERESIS = 16, "Temperature Threshold Hysteresis Recovery";
+    /// Change of reachability groups, and of reachability associations.
+    REACHABILITY = 17, "Reachability Groups Change Notices";
+    ALLOCATED_NAMESPACE_ATTRIBUTE = 19, "Allocated Namespace Attribute Notices";
+    ZONE_DESCRIPTOR = 27, "Zone Descriptor Changed Notices";
+    DISCOVERY_LOG = 31, "Discovery Log Change Notice";
+}
+
+bits! {
+    /// CTRATT, Controller Attributes.
+    pub mod ctratt: u32;
+    HOST_ID_128 = 0, "128-bit Host Identifier";
+    NON_OPERATIONAL_POWER_PERMISSIVE = 1, "Non-Operational Power State Permissive";
+    NVM_SETS = 2, "NVM Sets";
+    READ_RECOVERY_LEVELS = 3, "Read Recovery Levels";
+    ENDURANCE_GROUPS = 4, "Endurance Groups";
+    PREDICTABLE_LATENCY = 5, "Predictable Latency Mode";
+    /// Traffic Based Keep Alive Support (TBKAS): any command counts as a sign of life.
+    TRAFFIC_BASED_KEEP_ALIVE = 6, "Traffic Based Keep Alive";
+    NAMESPACE_GRANULARITY = 7, "Namespace Granularity";
+    SQ_ASSOCIATIONS = 8, "SQ Associations";
+    UUID_LIST = 9, "UUID List";
+    MULTI_DOMAIN = 10, "Multi Domain Subsystem";
+    FIXED_CAPACITY = 11, "Fixed Capacity Management";
+    VARIABLE_CAPACITY = 12, "Variable Capacity Management";
+    DELETE_ENDURANCE_GROUP = 13, "Delete Endurance Group";
+    DELETE_NVM_SET = 14, "Delete NVM Set";
+    EXTENDED_LBA_FORMATS = 15, "Extended LBA Formats";
+    /// MDTS excludes metadata (MEM).
+    MDTS_WITHOUT_METADATA = 16, "MDTS and Size Limits Exclude Metadata";
+    HMB_RESTRICT = 17, "Host Memory Buffer Restrict";
+    /// Reservations and Host Identifier Interaction (RHII): reservations need a Host Identifier
+    /// other than 0.
+    RESERVATION_HOST_ID = 18, "Reservations and Host Identifier Interaction";
+    FLEXIBLE_DATA_PLACEMENT = 19, "Flexible Data Placement";
+}
+
+bits! {
+    /// OACS, Optional Admin Command Support.
+    pub mod oacs: u16;
+    SECURITY = 0, "Security Send and Receive";
+    FORMAT_NVM = 1, "Format NVM";
+    FIRMWARE = 2, "FW Commit and Download";
+    NAMESPACE_MANAGEMENT = 3, "NS Management and Attachment";
+    DEVICE_SELF_TEST = 4, "Device Self-test";
+    DIRECTIVES = 5, "Directives";
+    NVME_MI = 6, "NVMe-MI Send and Receive";
+    VIRTUALIZATION_MANAGEMENT = 7, "Virtualization Management";
+    DOORBELL_BUFFER = 8, "Doorbell Buffer Config";
+    GET_LBA_STATUS = 9, "Get LBA Status Capability";
+    LOCKDOWN = 10, "Lockdown Command and Feature";
+    LIVE_MIGRATION = 11, "Host Managed Live Migration";
+}
+
+bits! {
+    /// FRMW, Firmware Updates.
+    pub mod frmw: u8;
+    SLOT_1_READ_ONLY = 0, "Firmware Slot 1 Read-Only", "Firmware Slot 1 Read/Write";
+    ACTIVATION_WITHOUT_RESET = 4, "Firmware Activate Without Reset";
+    OVERLAP_DETECTION = 5, "Multiple FW or Boot Update Detection";
+    [3:1] = "Number of Firmware Slots";
+    {
+        /// Where the number of slots (1 to 7, three bits) begins.
+        pub const SLOTS_SHIFT: u32 = 1;
+
+        /// The number of firmware slots, 0 to 7.
+        #[must_use]
+        pub const fn slots(frmw: u8) -> u8 {
+            (frmw >> SLOTS_SHIFT) & 7
+        }
+    }
+}
+
+bits! {
+    /// LPA, Log Page Attributes.
+    pub mod lpa: u8;
+    SMART_PER_NAMESPACE = 0, "SMART/Health Log Page per NS";
+    COMMAND_EFFECTS = 1, "Command Effects Log Page";
     /// Extended data for Get Log Page: 32-bit NUMD and the log page offset.
-    pub const EXTENDED_DATA: u8 = 1 << 2;
-    /// Telemetry log pages.
-    pub const TELEMETRY: u8 = 1 << 3;
-    /// Persistent Event log page.
-    pub const PERSISTENT_EVENT: u8 = 1 << 4;
+    EXTENDED_DATA = 2, "Extended data for Get Log Page";
+    TELEMETRY = 3, "Telemetry host/controller initiated log page";
+    PERSISTENT_EVENT = 4, "Persistent Event log";
     /// Supported Log Pages (00h), its scopes in 05h, and log pages 12h and 13h.
-    pub const SUPPORTED_LOG_PAGES: u8 = 1 << 5;
-    /// Telemetry data area 4.
-    pub const TELEMETRY_AREA_4: u8 = 1 << 6;
+    SUPPORTED_LOG_PAGES = 5, "LID 0x0, Scope of each command in LID 0x5, 0x12, 0x13";
+    TELEMETRY_AREA_4 = 6, "Telemetry Log Data Area 4";
 }
 
-/// DSTO, Device Self-test Options.
-pub mod dsto {
+bits! {
+    /// DSTO, Device Self-test Options.
+    pub mod dsto: u8;
     /// One self-test at a time in the subsystem, not one for each controller.
-    pub const ONE_IN_SUBSYSTEM: u8 = 1 << 0;
-    /// Host-initiated refresh.
-    pub const HOST_INITIATED_REFRESH: u8 = 1 << 1;
+    ONE_IN_SUBSYSTEM = 0, "One Device Self-test at a Time in the Subsystem",
+        "One Device Self-test at a Time per Controller";
+    HOST_INITIATED_REFRESH = 1, "Host-Initiated Refresh";
 }
 
-/// HCTMA, Host Controlled Thermal Management Attributes.
-pub mod hctma {
-    /// Host controlled thermal management.
-    pub const SUPPORTED: u16 = 1 << 0;
+bits! {
+    /// HCTMA, Host Controlled Thermal Management Attributes.
+    pub mod hctma: u16;
+    SUPPORTED = 0, "Host Controlled Thermal Management";
 }
 
-/// SANICAP, Sanitize Capabilities.
-pub mod sanicap {
-    /// Crypto Erase.
-    pub const CRYPTO_ERASE: u32 = 1 << 0;
-    /// Block Erase.
-    pub const BLOCK_ERASE: u32 = 1 << 1;
-    /// Overwrite.
-    pub const OVERWRITE: u32 = 1 << 2;
+bits! {
+    /// SANICAP, Sanitize Capabilities.
+    pub mod sanicap: u32;
+    CRYPTO_ERASE = 0, "Crypto Erase Sanitize Operation";
+    BLOCK_ERASE = 1, "Block Erase Sanitize Operation";
+    OVERWRITE = 2, "Overwrite Sanitize Operation";
     /// Verification of the media (VERS).
-    pub const VERIFICATION: u32 = 1 << 3;
+    VERIFICATION = 3, "Media Verification";
     /// No-Deallocate Inhibited (NDI): Sanitize does not take No-Deallocate After Sanitize.
-    pub const NO_DEALLOCATE_INHIBITED: u32 = 1 << 29;
-    /// NODMMAS: sanitizing with No-Deallocate modifies no more media afterwards.
-    pub const NO_DEALLOCATE_UNMODIFIED: u32 = 1 << 30;
-    /// NODMMAS: sanitizing with No-Deallocate modifies media once more afterwards.
-    pub const NO_DEALLOCATE_MODIFIES: u32 = 2 << 30;
-    /// The mask of NODMMAS.
-    pub const NO_DEALLOCATE_MASK: u32 = 3 << 30;
+    NO_DEALLOCATE_INHIBITED = 29, "No-Deallocate After Sanitize Inhibited",
+        "No-Deallocate After Sanitize Supported";
+    [31:30] = "Media After Sanitize With No-Deallocate: 1 is Not Modified, 2 is Modified",
+        "Media Modification After Sanitize With No-Deallocate is Not Defined";
+    {
+        /// NODMMAS: sanitizing with No-Deallocate modifies no more media afterwards.
+        pub const NO_DEALLOCATE_UNMODIFIED: u32 = 1 << 30;
+        /// NODMMAS: sanitizing with No-Deallocate modifies media once more afterwards.
+        pub const NO_DEALLOCATE_MODIFIES: u32 = 2 << 30;
+        /// The mask of NODMMAS.
+        pub const NO_DEALLOCATE_MASK: u32 = 3 << 30;
+    }
 }
 
-/// RPMBS, Replay Protected Memory Block Support.
-pub mod rpmbs {
-    /// Mask of the number of RPMB units; 0 is none.
-    pub const UNITS_MASK: u32 = 7;
+bits! {
+    /// RPMBS, Replay Protected Memory Block Support.
+    pub mod rpmbs: u32;
+    [31:24] = "Access Size";
+    [23:16] = "Total Size";
+    [5:3] = "Authentication Method";
+    [2:0] = "Number of RPMB Units", "No RPMB Units";
+    {
+        /// Mask of the number of RPMB units; 0 is none.
+        pub const UNITS_MASK: u32 = 7;
+    }
 }
 
-/// CDFS (once OCFS), Copy Descriptor Formats Supported: a bit for each format.
-pub mod cdfs {
+bits! {
+    /// CDFS (once OCFS), Copy Descriptor Formats Supported: a bit for each format.
+    pub mod cdfs: u16;
     /// 0h: ranges of the namespace itself, 16-bit guards.
-    pub const FORMAT_0: u16 = 1 << 0;
+    FORMAT_0 = 0, "Copy Format 0h";
     /// 1h: ranges of the namespace itself, 32-bit and 64-bit guards.
-    pub const FORMAT_1: u16 = 1 << 1;
+    FORMAT_1 = 1, "Copy Format 1h";
     /// 2h: ranges of several namespaces, 16-bit guards.
-    pub const FORMAT_2: u16 = 1 << 2;
+    FORMAT_2 = 2, "Copy Format 2h";
     /// 3h: ranges of several namespaces, 32-bit and 64-bit guards.
-    pub const FORMAT_3: u16 = 1 << 3;
+    FORMAT_3 = 3, "Copy Format 3h";
 }
 
-/// ANACAP, Asymmetric Namespace Access Capabilities.
-pub mod anacap {
-    /// ANA Optimized state.
-    pub const OPTIMIZED: u8 = 1 << 0;
-    /// ANA Non-Optimized state.
-    pub const NON_OPTIMIZED: u8 = 1 << 1;
-    /// ANA Inaccessible state.
-    pub const INACCESSIBLE: u8 = 1 << 2;
-    /// ANA Persistent Loss state.
-    pub const PERSISTENT_LOSS: u8 = 1 << 3;
-    /// ANA Change state.
-    pub const CHANGE: u8 = 1 << 4;
+bits! {
+    /// ANACAP, Asymmetric Namespace Access Capabilities.
+    pub mod anacap: u8;
+    OPTIMIZED = 0, "ANA Optimized state";
+    NON_OPTIMIZED = 1, "ANA Non-optimized state";
+    INACCESSIBLE = 2, "ANA Inaccessible state";
+    PERSISTENT_LOSS = 3, "ANA Persistent Loss state";
+    CHANGE = 4, "ANA Change state";
     /// ANAGRPID does not change while the namespace is attached.
-    pub const GROUP_STABLE: u8 = 1 << 6;
-    /// ANAGRPID may be given to Namespace Management.
-    pub const GROUP_MANAGED: u8 = 1 << 7;
+    GROUP_STABLE = 6, "Group ID does not change", "Group ID can change";
+    GROUP_MANAGED = 7, "Non-zero group ID";
 }
 
-/// ONCS, Optional NVM Command Support.
-pub mod oncs {
-    /// Compare.
-    pub const COMPARE: u16 = 1 << 0;
-    /// Write Uncorrectable.
-    pub const WRITE_UNCORRECTABLE: u16 = 1 << 1;
-    /// Dataset Management.
-    pub const DATASET_MANAGEMENT: u16 = 1 << 2;
-    /// Write Zeroes.
-    pub const WRITE_ZEROES: u16 = 1 << 3;
+bits! {
+    /// ONCS, Optional NVM Command Support.
+    pub mod oncs: u16;
+    COMPARE = 0, "Compare";
+    WRITE_UNCORRECTABLE = 1, "Write Uncorrectable";
+    DATASET_MANAGEMENT = 2, "Data Set Management";
+    WRITE_ZEROES = 3, "Write Zeroes";
     /// The Save field of Set Features and the Select field of Get Features.
-    pub const SAVE_SELECT: u16 = 1 << 4;
-    /// Reservations.
-    pub const RESERVATIONS: u16 = 1 << 5;
-    /// The Timestamp feature.
-    pub const TIMESTAMP: u16 = 1 << 6;
-    /// Verify.
-    pub const VERIFY: u16 = 1 << 7;
-    /// Copy.
-    pub const COPY: u16 = 1 << 8;
-    /// A Copy command's single copy is atomic.
-    pub const COPY_ATOMIC: u16 = 1 << 9;
-    /// All copies are fast.
-    pub const ALL_FAST_COPY: u16 = 1 << 10;
+    SAVE_SELECT = 4, "Save and Select";
+    RESERVATIONS = 5, "Reservations";
+    TIMESTAMP = 6, "Timestamp";
+    VERIFY = 7, "Verify";
+    COPY = 8, "Copy";
+    COPY_ATOMIC = 9, "Copy Single Atomicity";
+    ALL_FAST_COPY = 10, "All Fast Copy";
     /// MAXWZD: a larger limit for Write Zeroes that deallocate.
-    pub const WRITE_ZEROES_DEALLOCATE: u16 = 1 << 11;
+    WRITE_ZEROES_DEALLOCATE = 11, "Maximum Write Zeroes with Deallocate";
     /// NSZS: Write Zeroes of a whole namespace.
-    pub const NAMESPACE_ZEROES: u16 = 1 << 12;
+    NAMESPACE_ZEROES = 12, "Namespace Zeroes";
 }
 
-/// FUSES, Fused Operation Support.
-pub mod fuses {
-    /// Compare and Write.
-    pub const COMPARE_AND_WRITE: u16 = 1 << 0;
+bits! {
+    /// FUSES, Fused Operation Support.
+    pub mod fuses: u16;
+    COMPARE_AND_WRITE = 0, "Fused Compare and Write";
 }
 
-/// FNA, Format NVM Attributes.
-pub mod fna {
-    /// A format concerns all namespaces.
-    pub const FORMAT_ALL: u8 = 1 << 0;
-    /// A secure erase concerns all namespaces.
-    pub const ERASE_ALL: u8 = 1 << 1;
-    /// Cryptographic erase.
-    pub const CRYPTO_ERASE: u8 = 1 << 2;
-    /// Format NVM does not take NSID FFFFFFFFh.
-    pub const NO_BROADCAST: u8 = 1 << 3;
+bits! {
+    /// FNA, Format NVM Attributes.
+    pub mod fna: u8;
+    FORMAT_ALL = 0, "Format Applies to All Namespaces", "Format Applies to Single Namespace";
+    ERASE_ALL = 1, "Crypto Erase Applies to All Namespaces", "Crypto Erase Applies to Single Namespace";
+    CRYPTO_ERASE = 2, "Crypto Erase Supported as part of Secure Erase",
+        "Crypto Erase Not Supported as part of Secure Erase";
+    NO_BROADCAST = 3, "Format NVM Broadcast NSID (FFFFFFFFh) Not Supported",
+        "Format NVM Broadcast NSID (FFFFFFFFh) Supported";
 }
 
-/// VWC, Volatile Write Cache.
-pub mod vwc {
-    /// There is a volatile write cache.
-    pub const PRESENT: u8 = 1 << 0;
-    /// Flush with NSID FFFFFFFFh is refused.
-    pub const FLUSH_NO_BROADCAST: u8 = 2 << 1;
-    /// Flush with NSID FFFFFFFFh flushes all namespaces.
-    pub const FLUSH_BROADCAST: u8 = 3 << 1;
+bits! {
+    /// VWC, Volatile Write Cache.
+    pub mod vwc: u8;
+    PRESENT = 0, "Volatile Write Cache Present", "Volatile Write Cache Not Present";
+    [2:1] = "Flush with NSID FFFFFFFFh: 2 refused, 3 flushes all namespaces",
+        "Support for the NSID field set to FFFFFFFFh is not indicated";
+    {
+        /// Flush with NSID FFFFFFFFh is refused.
+        pub const FLUSH_NO_BROADCAST: u8 = 2 << 1;
+        /// Flush with NSID FFFFFFFFh flushes all namespaces.
+        pub const FLUSH_BROADCAST: u8 = 3 << 1;
+    }
 }
 
-/// NWPC, Namespace Write Protection Capabilities.
-pub mod nwpc {
-    /// No Write Protect and Write Protect.
-    pub const WRITE_PROTECT: u8 = 1 << 0;
-    /// Write Protect Until Power Cycle.
-    pub const UNTIL_POWER_CYCLE: u8 = 1 << 1;
-    /// Permanent Write Protect.
-    pub const PERMANENT: u8 = 1 << 2;
+bits! {
+    /// NWPC, Namespace Write Protection Capabilities.
+    pub mod nwpc: u8;
+    WRITE_PROTECT = 0, "No Write Protect and Write Protect Namespace";
+    UNTIL_POWER_CYCLE = 1, "Write Protect Until Power Cycle";
+    PERMANENT = 2, "Permanent Write Protect";
 }
 
-/// SGLS, SGL Support.
-pub mod sgls {
-    /// SGLs are supported, without requirements of alignment.
-    pub const SUPPORTED: u32 = 1 << 0;
-    /// SGLs are supported, aligned to dwords.
-    pub const SUPPORTED_DWORD: u32 = 2;
-    /// Keyed SGL Data Block descriptor.
-    pub const KEYED: u32 = 1 << 2;
-    /// SGL Bit Bucket descriptor.
-    pub const BIT_BUCKET: u32 = 1 << 16;
-    /// A byte-aligned contiguous metadata buffer.
-    pub const METADATA_BYTE_ALIGNED: u32 = 1 << 17;
-    /// An SGL may be longer than the data.
-    pub const OVERSIZE: u32 = 1 << 18;
-    /// MPTR may hold an SGL.
-    pub const METADATA_SGL: u32 = 1 << 19;
+bits! {
+    /// SGLS, SGL Support.
+    pub mod sgls: u32;
+    KEYED = 2, "Keyed SGL Data Block Descriptor";
+    BIT_BUCKET = 16, "SGL Bit Bucket Descriptor";
+    METADATA_BYTE_ALIGNED = 17, "Byte-Aligned Contiguous Metadata Buffer";
+    OVERSIZE = 18, "SGL Length Able to Be Larger than Data";
+    METADATA_SGL = 19, "Metadata Pointer Containing SGL Descriptor";
     /// The address of an SGL may be an offset: data in the capsule.
-    pub const OFFSET: u32 = 1 << 20;
-    /// Transport SGL Data Block descriptor.
-    pub const TRANSPORT: u32 = 1 << 21;
+    OFFSET = 20, "Address Field Specifying Offset";
+    TRANSPORT = 21, "Transport SGL Data Block Descriptor";
+    [1:0] = "Scatter-Gather Lists Supported", "Scatter-Gather Lists Not Supported";
+    {
+        /// SGLs are supported, without requirements of alignment.
+        pub const SUPPORTED: u32 = 1 << 0;
+        /// SGLs are supported, aligned to dwords.
+        pub const SUPPORTED_DWORD: u32 = 2;
+    }
 }
 
-/// FCATT, Fabrics Controller Attributes.
-pub mod fcatt {
+bits! {
+    /// FCATT, Fabrics Controller Attributes.
+    pub mod fcatt: u8;
     /// Set in a static controller model, clear in a dynamic one.
-    pub const STATIC: u8 = 1 << 0;
+    STATIC = 0, "Static Controller Model", "Dynamic Controller Model";
 }
 
-/// OFCS, Optional Fabric Commands Support.
-pub mod ofcs {
-    /// Disconnect.
-    pub const DISCONNECT: u16 = 1 << 0;
+bits! {
+    /// OFCS, Optional Fabric Commands Support.
+    pub mod ofcs: u16;
+    DISCONNECT = 0, "Disconnect Command";
 }
 
-/// NSFEAT of Identify Namespace, Namespace Features.
-pub mod nsfeat {
-    /// Thin provisioning.
-    pub const THIN: u8 = 1 << 0;
-    /// NAWUN, NAWUPF and NACWU are valid.
-    pub const ATOMIC: u8 = 1 << 1;
-    /// Deallocated or Unwritten Logical Block errors.
-    pub const DEALLOCATED_ERROR: u8 = 1 << 2;
-    /// NGUID and EUI64 are never used again.
-    pub const ID_NOT_REUSED: u8 = 1 << 3;
-    /// NPWG, NPWA, NPDG, NPDA and NOWS are valid.
-    pub const OPTIMAL_IO: u8 = 1 << 4;
+bits! {
+    /// NSFEAT of Identify Namespace, Namespace Features.
+    pub mod nsfeat: u8;
+    THIN = 0, "Thin Provisioning";
+    ATOMIC = 1, "Namespace uses NAWUN, NAWUPF, and NACWU", "Namespace uses AWUN, AWUPF, and ACWU";
+    DEALLOCATED_ERROR = 2, "Deallocated or Unwritten Logical Block error";
+    ID_NOT_REUSED = 3, "NGUID and EUI64 fields are never reused", "NGUID and EUI64 fields may be reused";
+    [5:4] = "NPWG, NPWA, NPDG, NPDA, and NOWS are Supported",
+        "NPWG, NPWA, NPDG, NPDA, and NOWS are Not Supported";
+    {
+        /// NPWG, NPWA, NPDG, NPDA and NOWS are valid.
+        pub const OPTIMAL_IO: u8 = 1 << 4;
+    }
 }
 
-/// MC, Metadata Capabilities.
-pub mod mc {
-    /// Metadata at the end of each block.
-    pub const EXTENDED: u8 = 1 << 0;
-    /// Metadata in a buffer of its own.
-    pub const SEPARATE: u8 = 1 << 1;
+bits! {
+    /// FLBAS, Formatted LBA Size.
+    pub mod flbas: u8;
+    [4:4] = "Metadata Transferred at End of Data LBA", "Metadata Transferred in Separate Contiguous Buffer";
+    [6:5] = "Most significant 2 bits of Current LBA Format Selected";
+    [3:0] = "Least significant 4 bits of Current LBA Format Selected";
 }
 
-/// DPC, End-to-end Data Protection Capabilities.
-pub mod dpc {
-    /// Protection information type 1.
-    pub const TYPE_1: u8 = 1 << 0;
-    /// Protection information type 2.
-    pub const TYPE_2: u8 = 1 << 1;
-    /// Protection information type 3.
-    pub const TYPE_3: u8 = 1 << 2;
+bits! {
+    /// MC, Metadata Capabilities.
+    pub mod mc: u8;
+    EXTENDED = 0, "Metadata at End of Data LBA";
+    SEPARATE = 1, "Metadata in a Separate Buffer";
+}
+
+bits! {
+    /// DPC, End-to-end Data Protection Capabilities.
+    pub mod dpc: u8;
+    TYPE_1 = 0, "Protection Information Type 1";
+    TYPE_2 = 1, "Protection Information Type 2";
+    TYPE_3 = 2, "Protection Information Type 3";
     /// Protection information in the first bytes of the metadata.
-    pub const FIRST_BYTES: u8 = 1 << 3;
+    FIRST_BYTES = 3, "Protection Information in First Bytes of Metadata";
     /// Protection information in the last bytes of the metadata.
-    pub const LAST_BYTES: u8 = 1 << 4;
+    LAST_BYTES = 4, "Protection Information in Last Bytes of Metadata";
 }
 
-/// DPS, End-to-end Data Protection Type Settings.
-pub mod dps {
-    /// Mask of the type: `ProtectionType`.
-    pub const TYPE_MASK: u8 = 7;
+bits! {
+    /// DPS, End-to-end Data Protection Type Settings.
+    pub mod dps: u8;
     /// Protection information in the first bytes of the metadata, else the last.
-    pub const FIRST_BYTES: u8 = 1 << 3;
+    FIRST_BYTES = 3, "Protection Information is Transferred as First Bytes of Metadata",
+        "Protection Information is Transferred as Last Bytes of Metadata";
+    [2:0] = "Protection Information Type", "Protection Information Disabled";
+    {
+        /// Mask of the type: `ProtectionType`.
+        pub const TYPE_MASK: u8 = 7;
+    }
 }
 
-/// FPI, Format Progress Indicator.
-pub mod fpi {
-    /// The indicator is supported.
-    pub const SUPPORTED: u8 = 1 << 7;
-    /// Mask of the percentage that is still to be formatted.
-    pub const PERCENT_MASK: u8 = 0x7f;
+bits! {
+    /// FPI, Format Progress Indicator.
+    pub mod fpi: u8;
+    SUPPORTED = 7, "Format Progress Indicator";
+    [6:0] = "Percentage of Format to be Completed", "Not Being Formatted";
+    {
+        /// Mask of the percentage that is still to be formatted.
+        pub const PERCENT_MASK: u8 = 0x7f;
+    }
 }
 
-/// PIC, Protection Information Capabilities of the NVM command set's Identify Namespace.
-pub mod pic {
+bits! {
+    /// PIC, Protection Information Capabilities of the NVM command set's Identify Namespace.
+    pub mod pic: u8;
     /// 16-bit guards with storage tags take a storage tag mask.
-    pub const STORAGE_TAG_MASK_16: u8 = 1 << 0;
-    /// 16-bit guards with storage tags.
-    pub const STORAGE_TAG_16: u8 = 1 << 1;
-    /// Storage Tag Check on reads may be switched on.
-    pub const STORAGE_TAG_CHECK_READ: u8 = 1 << 2;
+    STORAGE_TAG_MASK_16 = 0, "16b Guard Storage Tag Mask";
+    STORAGE_TAG_16 = 1, "16b Guard Storage Tag";
+    STORAGE_TAG_CHECK_READ = 2, "Storage Tag Check Read";
 }
 
 /// NSFEAT of the I/O command set independent Identify Namespace.
@@ -395,54 +417,61 @@ pub mod independent_nsfeat {
     pub const NO_VOLATILE_CACHE: u8 = 1 << 5;
 }
 
-/// NMIC, Namespace Multi-path I/O and Namespace Sharing Capabilities.
-pub mod nmic {
+bits! {
+    /// NMIC, Namespace Multi-path I/O and Namespace Sharing Capabilities.
+    pub mod nmic: u8;
     /// May be attached to two or more controllers at a time.
-    pub const SHARED: u8 = 1 << 0;
+    SHARED = 0, "Namespace Multipath Capable", "Namespace Not Multipath Capable";
 }
 
-/// DLFEAT, Deallocate Logical Block Features.
-pub mod dlfeat {
-    /// Deallocated blocks read as zeros.
-    pub const READS_ZEROS: u8 = 1;
-    /// Deallocated blocks read as FFh.
-    pub const READS_ONES: u8 = 2;
-    /// The mask of the three bits that say what deallocated blocks read as.
-    pub const READS_MASK: u8 = 7;
-    /// Write Zeroes honours the Deallocate bit.
-    pub const WRITE_ZEROES_DEALLOCATE: u8 = 1 << 3;
+bits! {
+    /// DLFEAT, Deallocate Logical Block Features.
+    pub mod dlfeat: u8;
+    WRITE_ZEROES_DEALLOCATE = 3, "Deallocate Bit in the Write Zeroes Command is";
     /// The guard field of deallocated blocks is the CRC of the data.
-    pub const GUARD_CRC: u8 = 1 << 4;
+    GUARD_CRC = 4, "Guard Field of Deallocated Logical Blocks is set to CRC of The Value Read",
+        "Guard Field of Deallocated Logical Blocks is set to 0xFFFF";
+    [2:0] = "Bytes Read From a Deallocated Logical Block: 1 is 0x00, 2 is 0xFF",
+        "Bytes Read From a Deallocated Logical Block are Not Reported";
+    {
+        /// Deallocated blocks read as zeros.
+        pub const READS_ZEROS: u8 = 1;
+        /// Deallocated blocks read as FFh.
+        pub const READS_ONES: u8 = 2;
+        /// The mask of the three bits that say what deallocated blocks read as.
+        pub const READS_MASK: u8 = 7;
+    }
 }
 
-/// NSATTR, Namespace Attributes.
-pub mod nsattr {
-    /// Write protected now.
-    pub const WRITE_PROTECTED: u8 = 1 << 0;
+bits! {
+    /// NSATTR, Namespace Attributes.
+    pub mod nsattr: u8;
+    WRITE_PROTECTED = 0, "Namespace Write Protected", "Namespace Not Write Protected";
 }
 
-/// NSTAT, Namespace Status.
-pub mod nstat {
-    /// Ready.
-    pub const READY: u8 = 1 << 0;
+bits! {
+    /// NSTAT, Namespace Status.
+    pub mod nstat: u8;
+    READY = 0, "Namespace is Ready", "Namespace is Not Ready";
 }
 
-/// RESCAP, Reservation Capabilities.
-pub mod rescap {
-    /// Persist through power loss.
-    pub const PERSIST: u8 = 1 << 0;
-    /// Write exclusive.
-    pub const WRITE_EXCLUSIVE: u8 = 1 << 1;
-    /// Exclusive access.
-    pub const EXCLUSIVE_ACCESS: u8 = 1 << 2;
-    /// Write exclusive, registrants only.
-    pub const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 1 << 3;
-    /// Exclusive access, registrants only.
-    pub const EXCLUSIVE_ACCESS_REGISTRANTS: u8 = 1 << 4;
-    /// Write exclusive, all registrants.
-    pub const WRITE_EXCLUSIVE_ALL: u8 = 1 << 5;
-    /// Exclusive access, all registrants.
-    pub const EXCLUSIVE_ACCESS_ALL: u8 = 1 << 6;
-    /// Ignore Existing Key as of NVMe 1.3.
-    pub const IGNORE_EXISTING_KEY: u8 = 1 << 7;
+bits! {
+    /// RESCAP, Reservation Capabilities.
+    pub mod rescap: u8;
+    PERSIST = 0, "Persist Through Power Loss";
+    WRITE_EXCLUSIVE = 1, "Write Exclusive";
+    EXCLUSIVE_ACCESS = 2, "Exclusive Access";
+    WRITE_EXCLUSIVE_REGISTRANTS = 3, "Write Exclusive - Registrants Only";
+    EXCLUSIVE_ACCESS_REGISTRANTS = 4, "Exclusive Access - Registrants Only";
+    WRITE_EXCLUSIVE_ALL = 5, "Write Exclusive - All Registrants";
+    EXCLUSIVE_ACCESS_ALL = 6, "Exclusive Access - All Registrants";
+    IGNORE_EXISTING_KEY = 7, "Ignore Existing Key - Used as defined in revision 1.3 or later",
+        "Ignore Existing Key - Used as defined in revision 1.2.1 or earlier";
+}
+
+bits! {
+    /// CRT, Controller Resource Types, of the Primary Controller Capabilities.
+    pub mod crt: u8;
+    QUEUE_RESOURCES = 0, "VQ Resources are supported", "VQ Resources are not supported";
+    INTERRUPT_RESOURCES = 1, "VI Resources are supported", "VI Resources are not supported";
 }

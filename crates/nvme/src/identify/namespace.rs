@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::field;
 use crate::protection::INFORMATION_BYTES;
+use crate::table::values;
 
 /// Identify Namespace data structure of the NVM command set. NVM Command Set 1.1, "Identify
 /// Namespace data structure".
@@ -179,45 +180,19 @@ impl Default for IdentifyNamespace {
     }
 }
 
-/// Protection Information Type: bits 2:0 of DPS, PI of Format NVM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ProtectionType {
-    /// 0: no protection information.
-    #[default]
-    None,
-    /// 1: guard, application tag and a reference tag that counts blocks.
-    Type1,
-    /// 2: as 1, and the reference tag begins where the command says.
-    Type2,
-    /// 3: guard and application tag.
-    Type3,
-    /// 4 to 7: what no specification names yet.
-    Reserved(u8),
-}
-
-impl ProtectionType {
-    /// From the three low bits; the others are ignored.
-    #[must_use]
-    pub const fn decode(bits: u8) -> Self {
-        match bits & 7 {
-            0 => Self::None,
-            1 => Self::Type1,
-            2 => Self::Type2,
-            3 => Self::Type3,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    /// To the three low bits.
-    #[must_use]
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::Type1 => 1,
-            Self::Type2 => 2,
-            Self::Type3 => 3,
-            Self::Reserved(reserved) => reserved & 7,
-        }
+values! {
+    /// Protection Information Type: bits 2:0 of DPS, PI of Format NVM.
+    #[derive(Default)]
+    pub enum ProtectionType, 3 bits {
+        /// No protection information.
+        #[default]
+        None = 0;
+        /// Guard, application tag and a reference tag that counts blocks.
+        Type1 = 1;
+        /// As 1, and the reference tag begins where the command says.
+        Type2 = 2;
+        /// Guard and application tag.
+        Type3 = 3;
     }
 }
 

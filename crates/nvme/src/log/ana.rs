@@ -7,6 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::Nsid;
+use crate::table::numbers;
 
 /// Header of the ANA log page. NVMe Base 2.1, "Asymmetric Namespace Access log page".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -52,30 +53,17 @@ impl AnaGroupHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnaState(pub u8);
 
-impl AnaState {
+numbers! { AnaState, else "reserved":
     /// ANA Optimized state.
-    pub const OPTIMIZED: Self = Self(0x1);
+    OPTIMIZED = 0x1, "optimized";
     /// ANA Non-Optimized state.
-    pub const NON_OPTIMIZED: Self = Self(0x2);
+    NON_OPTIMIZED = 0x2, "non-optimized";
     /// ANA Inaccessible state.
-    pub const INACCESSIBLE: Self = Self(0x3);
+    INACCESSIBLE = 0x3, "inaccessible";
     /// ANA Persistent Loss state.
-    pub const PERSISTENT_LOSS: Self = Self(0x4);
+    PERSISTENT_LOSS = 0x4, "persistent-loss";
     /// ANA Change state.
-    pub const CHANGE: Self = Self(0xf);
-
-    /// In the words of Linux' sysfs and nvme-cli.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OPTIMIZED => "optimized",
-            Self::NON_OPTIMIZED => "non-optimized",
-            Self::INACCESSIBLE => "inaccessible",
-            Self::PERSISTENT_LOSS => "persistent-loss",
-            Self::CHANGE => "change",
-            Self(_) => "reserved",
-        }
-    }
+    CHANGE = 0xf, "change";
 }
 
 /// Builds an ANA log page. Its size is the caller's: 16 bytes, 32 for each group and 4 for each

@@ -3,6 +3,8 @@
 //!
 //! NVMe Base 2.1, "Discovery Log Page Entry".
 
+use crate::table::{flags, numbers};
+
 /// Text for a value that no specification names.
 const UNRECOGNIZED: &str = "unrecognized";
 
@@ -13,88 +15,50 @@ pub struct TrType(pub u8);
 impl TrType {
     /// PCI Express: a controller whose queues are in the host's memory. No discovery log has it.
     pub const PCIE: Self = Self(0);
-    /// RDMA.
-    pub const RDMA: Self = Self(1);
-    /// Fibre Channel.
-    pub const FIBRE_CHANNEL: Self = Self(2);
-    /// TCP.
-    pub const TCP: Self = Self(3);
-    /// Intra-host transport.
-    pub const LOOP: Self = Self(254);
+}
 
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RDMA => "rdma",
-            Self::FIBRE_CHANNEL => "fc",
-            Self::TCP => "tcp",
-            Self::LOOP => "loop",
-            Self(_) => UNRECOGNIZED,
-        }
-    }
+numbers! { TrType, else UNRECOGNIZED:
+    RDMA = 1, "rdma";
+    /// Fibre Channel.
+    FIBRE_CHANNEL = 2, "fc";
+    TCP = 3, "tcp";
+    /// Intra-host transport.
+    LOOP = 254, "loop";
 }
 
 /// Address Family (ADRFAM): how to read TRADDR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddressFamily(pub u8);
 
-impl AddressFamily {
-    /// PCI.
-    pub const PCI: Self = Self(0);
+numbers! { AddressFamily, else UNRECOGNIZED:
+    PCI = 0, "pci";
     /// IPv4, in dotted decimal.
-    pub const IPV4: Self = Self(1);
-    /// IPv6.
-    pub const IPV6: Self = Self(2);
-    /// InfiniBand.
-    pub const INFINIBAND: Self = Self(3);
-    /// Fibre Channel.
-    pub const FIBRE_CHANNEL: Self = Self(4);
+    IPV4 = 1, "ipv4";
+    IPV6 = 2, "ipv6";
+    INFINIBAND = 3, "infiniband";
+    FIBRE_CHANNEL = 4, "fibre-channel";
     /// Intra-host transport.
-    pub const LOOP: Self = Self(254);
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PCI => "pci",
-            Self::IPV4 => "ipv4",
-            Self::IPV6 => "ipv6",
-            Self::INFINIBAND => "infiniband",
-            Self::FIBRE_CHANNEL => "fibre-channel",
-            Self::LOOP => "loop",
-            Self(_) => UNRECOGNIZED,
-        }
-    }
+    LOOP = 254, "loop";
 }
 
 /// Subsystem Type (SUBTYPE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubsystemType(pub u8);
 
-impl SubsystemType {
+numbers! { SubsystemType, else UNRECOGNIZED:
     /// A discovery subsystem to ask on.
-    pub const REFERRAL: Self = Self(1);
+    REFERRAL = 1, "discovery subsystem referral";
     /// An NVM subsystem.
-    pub const NVM: Self = Self(2);
+    NVM = 2, "nvme subsystem";
     /// The discovery subsystem that answers.
-    pub const CURRENT_DISCOVERY: Self = Self(3);
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::REFERRAL => "discovery subsystem referral",
-            Self::NVM => "nvme subsystem",
-            Self::CURRENT_DISCOVERY => "current discovery subsystem",
-            Self(_) => UNRECOGNIZED,
-        }
-    }
+    CURRENT_DISCOVERY = 3, "current discovery subsystem";
 }
 
 /// Transport Requirements (TREQ).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Treq(pub u8);
+
+flags!(Treq);
 
 impl Treq {
     /// Bits 1:0: a fabric secure channel is required.
@@ -105,12 +69,6 @@ impl Treq {
     pub const SQ_FLOW_CONTROL_DISABLE: Self = Self(4);
     /// Zero Host ID Support (ZHIDS): Connect may say a host identifier of zeros.
     pub const ZERO_HOST_ID: Self = Self(8);
-
-    /// These requirements and those.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 
     /// Whether a secure channel is required; `None` where it is not said.
     #[must_use]
@@ -125,7 +83,7 @@ impl Treq {
     /// Whether the controller can do without SQ flow control.
     #[must_use]
     pub const fn sq_flow_control_disable(self) -> bool {
-        self.0 & Self::SQ_FLOW_CONTROL_DISABLE.0 != 0
+        self.contains(Self::SQ_FLOW_CONTROL_DISABLE)
     }
 
     /// In words, as for a person.
@@ -153,6 +111,8 @@ impl Treq {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryFlags(pub u16);
 
+flags!(EntryFlags);
+
 impl EntryFlags {
     /// Duplicate Returned Information (DUPRETINFO): another entry leads to the same discovery
     /// information.
@@ -161,18 +121,6 @@ impl EntryFlags {
     pub const EPCSD: Self = Self(1 << 1);
     /// No CDC Connectivity (NCC).
     pub const NCC: Self = Self(1 << 2);
-
-    /// These flags and those.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Whether all of `other` are among these.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
 
     /// In words, as for a person.
     #[must_use]
@@ -195,73 +143,36 @@ impl EntryFlags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SecType(pub u8);
 
-impl SecType {
+numbers! { SecType, else UNRECOGNIZED:
     /// No security.
-    pub const NONE: Self = Self(0);
+    NONE = 0, "none";
     /// TLS 1.2, obsolete.
-    pub const TLS: Self = Self(1);
-    /// TLS 1.3.
-    pub const TLS_1_3: Self = Self(2);
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NONE => "none",
-            Self::TLS => "tls",
-            Self::TLS_1_3 => "tls13",
-            Self(_) => UNRECOGNIZED,
-        }
-    }
+    TLS = 1, "tls";
+    TLS_1_3 = 2, "tls13";
 }
 
 /// RDMA QP Service Type (RDMA_QPTYPE). NVMe/RDMA, "Transport Specific Address Subtype".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RdmaQueuePair(pub u8);
 
-impl RdmaQueuePair {
+numbers! { RdmaQueuePair, else UNRECOGNIZED:
     /// Reliable connected.
-    pub const CONNECTED: Self = Self(1);
+    CONNECTED = 1, "connected";
     /// Reliable datagram.
-    pub const DATAGRAM: Self = Self(2);
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CONNECTED => "connected",
-            Self::DATAGRAM => "datagram",
-            Self(_) => UNRECOGNIZED,
-        }
-    }
+    DATAGRAM = 2, "datagram";
 }
 
 /// RDMA Provider Type (RDMA_PRTYPE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RdmaProvider(pub u8);
 
-impl RdmaProvider {
+numbers! { RdmaProvider, else UNRECOGNIZED:
     /// No provider specified.
-    pub const NOT_SPECIFIED: Self = Self(1);
-    /// InfiniBand.
-    pub const INFINIBAND: Self = Self(2);
+    NOT_SPECIFIED = 1, "not specified";
+    INFINIBAND = 2, "infiniband";
     /// RoCE version 1.
-    pub const ROCE: Self = Self(3);
+    ROCE = 3, "roce";
     /// RoCE version 2.
-    pub const ROCE_V2: Self = Self(4);
-    /// iWARP.
-    pub const IWARP: Self = Self(5);
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NOT_SPECIFIED => "not specified",
-            Self::INFINIBAND => "infiniband",
-            Self::ROCE => "roce",
-            Self::ROCE_V2 => "roce-v2",
-            Self::IWARP => "iwarp",
-            Self(_) => UNRECOGNIZED,
-        }
-    }
+    ROCE_V2 = 4, "roce-v2";
+    IWARP = 5, "iwarp";
 }

@@ -5,6 +5,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::feature::Fid;
+use crate::table::{flags, values};
 
 /// Commands Supported and Effects (05h). NVMe Base 2.1, section of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -54,6 +55,8 @@ impl Default for CommandsSupportedAndEffects {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandEffects(pub u32);
 
+flags!(CommandEffects);
+
 impl CommandEffects {
     /// Command Supported (CSUPP).
     pub const CSUPP: Self = Self(1 << 0);
@@ -68,17 +71,11 @@ impl CommandEffects {
     /// UUID Selection Supported (USS).
     pub const USS: Self = Self(1 << 19);
 
-    /// These effects and those.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// These effects, and no others at the same time as Command Submission and Execution (CSE)
     /// says.
     #[must_use]
     pub const fn with_submission(self, submission: Submission) -> Self {
-        Self(self.0 & !(7 << 16) | submission.encode() << 16)
+        Self(self.0 & !(7 << 16) | u32::from_le_bytes([0, 0, submission.encode(), 0]))
     }
 
     /// These effects, within Command Scope (CSP) `scope`.
@@ -87,16 +84,11 @@ impl CommandEffects {
         Self(self.0 & !(0xfff << 20) | scope << 20)
     }
 
-    /// Whether all of `other` are among these.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// Command Submission and Execution (CSE).
     #[must_use]
     pub const fn submission(self) -> Submission {
-        Submission::decode(self.0 >> 16)
+        let [_, _, bits, _] = self.0.to_le_bytes();
+        Submission::decode(bits)
     }
 
     /// Command Submission and Execution Relaxations (CSER), two bits.
@@ -112,40 +104,15 @@ impl CommandEffects {
     }
 }
 
-/// Command Submission and Execution (CSE): what must not run at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Submission {
-    /// 000b: no restriction.
-    Free,
-    /// 001b: no other command for the same namespace.
-    AloneInNamespace,
-    /// 010b: no other command for any namespace.
-    Alone,
-    /// What no specification names yet, 3 to 7.
-    Reserved(u8),
-}
-
-impl Submission {
-    /// From the three low bits; the others are ignored.
-    #[must_use]
-    pub const fn decode(bits: u32) -> Self {
-        match bits.to_le_bytes()[0] & 7 {
-            0 => Self::Free,
-            1 => Self::AloneInNamespace,
-            2 => Self::Alone,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    /// To the three low bits.
-    #[must_use]
-    pub const fn encode(self) -> u32 {
-        match self {
-            Self::Free => 0,
-            Self::AloneInNamespace => 1,
-            Self::Alone => 2,
-            Self::Reserved(reserved) => u32::from_le_bytes([reserved & 7, 0, 0, 0]),
-        }
+values! {
+    /// Command Submission and Execution (CSE): what must not run at the same time.
+    pub enum Submission, 3 bits {
+        /// No restriction.
+        Free = 0;
+        /// No other command for the same namespace.
+        AloneInNamespace = 1;
+        /// No other command for any namespace.
+        Alone = 2;
     }
 }
 
@@ -200,6 +167,8 @@ impl Default for FeaturesSupportedAndEffects {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureEffects(pub u32);
 
+flags!(FeatureEffects);
+
 impl FeatureEffects {
     /// FID Supported (FSUPP).
     pub const FSUPP: Self = Self(1 << 0);
@@ -214,22 +183,10 @@ impl FeatureEffects {
     /// UUID Selection Supported (USS).
     pub const USS: Self = Self(1 << 19);
 
-    /// These effects and those.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// These effects, within FID Scope (FSP) `scope`.
     #[must_use]
     pub const fn with_scope(self, scope: u32) -> Self {
         Self(self.0 & !(0xfff << 20) | scope << 20)
-    }
-
-    /// Whether all of `other` are among these.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
     }
 
     /// FID Scope (FSP): bits of `scope`.

@@ -10,6 +10,7 @@ use super::Lid;
 use crate::id::ControllerId;
 use crate::identify::{Text, set_ascii};
 use crate::nqn::Nqn;
+use crate::table::numbers;
 
 /// Persistent Event Log header, 512 bytes. NVMe Base 2.1, "Persistent Event Log page".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -247,68 +248,30 @@ impl<'a> Iterator for PersistentEvents<'a> {
 pub struct EventKind(pub u8);
 
 impl EventKind {
-    /// 01h: SMART / Health Log Snapshot; the data is `SmartHealth`.
-    pub const SMART_SNAPSHOT: Self = Self(0x01);
-    /// 02h: Firmware Commit; `FirmwareCommitEvent`.
-    pub const FIRMWARE_COMMIT: Self = Self(0x02);
-    /// 03h: Timestamp Change; `TimestampChangeEvent`.
-    pub const TIMESTAMP_CHANGE: Self = Self(0x03);
-    /// 04h: Power-on or Reset; the firmware's revision (8 bytes) and a `ControllerResetInformation`
-    /// for each controller.
-    pub const POWER_ON_OR_RESET: Self = Self(0x04);
-    /// 05h: NVM Subsystem Hardware Error; `HardwareErrorEvent`.
-    pub const HARDWARE_ERROR: Self = Self(0x05);
-    /// 06h: Change Namespace; `ChangeNamespaceEvent`.
-    pub const CHANGE_NAMESPACE: Self = Self(0x06);
-    /// 07h: Format NVM Start; `FormatStartEvent`.
-    pub const FORMAT_START: Self = Self(0x07);
-    /// 08h: Format NVM Completion; `FormatCompletionEvent`.
-    pub const FORMAT_COMPLETION: Self = Self(0x08);
-    /// 09h: Sanitize Start; `SanitizeStartEvent`.
-    pub const SANITIZE_START: Self = Self(0x09);
-    /// 0Ah: Sanitize Completion; `SanitizeCompletionEvent`.
-    pub const SANITIZE_COMPLETION: Self = Self(0x0a);
-    /// 0Bh: Set Feature; `SetFeatureEvent`.
-    pub const SET_FEATURE: Self = Self(0x0b);
-    /// 0Ch: Telemetry Log Created; the data is `TelemetryHeader`.
-    pub const TELEMETRY_CREATED: Self = Self(0x0c);
-    /// 0Dh: Thermal Excursion; `ThermalExcursionEvent`.
-    pub const THERMAL_EXCURSION: Self = Self(0x0d);
-    /// 0Eh: Sanitize Media Verification.
-    pub const SANITIZE_VERIFICATION: Self = Self(0x0e);
-    /// DEh: Vendor Specific.
-    pub const VENDOR: Self = Self(0xde);
-    /// DFh: defined by TCG.
-    pub const TCG: Self = Self(0xdf);
-
-    /// The title of the event, as for a person; `None` where no specification names it.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::SMART_SNAPSHOT => "SMART / Health Log Snapshot",
-            Self::FIRMWARE_COMMIT => "Firmware Commit",
-            Self::TIMESTAMP_CHANGE => "Timestamp Change",
-            Self::POWER_ON_OR_RESET => "Power-on or Reset",
-            Self::HARDWARE_ERROR => "NVM Subsystem Hardware Error",
-            Self::CHANGE_NAMESPACE => "Change Namespace",
-            Self::FORMAT_START => "Format NVM Start",
-            Self::FORMAT_COMPLETION => "Format NVM Completion",
-            Self::SANITIZE_START => "Sanitize Start",
-            Self::SANITIZE_COMPLETION => "Sanitize Completion",
-            Self::SET_FEATURE => "Set Feature",
-            Self::TELEMETRY_CREATED => "Telemetry Log Created",
-            Self::THERMAL_EXCURSION => "Thermal Excursion",
-            Self::SANITIZE_VERIFICATION => "Sanitize Media Verification",
-            Self::VENDOR => "Vendor Specific",
-            Self::TCG => "TCG Defined",
-            _ => return None,
-        })
-    }
-
     /// Event Type Revision of the structures in `persistent_event`.
     const fn revision(self) -> u8 {
         1
     }
+}
+
+numbers! { EventKind:
+    SMART_SNAPSHOT = 0x01, "SMART / Health Log Snapshot" => SmartHealth;
+    FIRMWARE_COMMIT = 0x02, "Firmware Commit" => FirmwareCommitEvent;
+    TIMESTAMP_CHANGE = 0x03, "Timestamp Change" => TimestampChangeEvent;
+    /// The firmware's revision (8 bytes) and a `ControllerResetInformation` for each controller.
+    POWER_ON_OR_RESET = 0x04, "Power-on or Reset";
+    HARDWARE_ERROR = 0x05, "NVM Subsystem Hardware Error" => HardwareErrorEvent;
+    CHANGE_NAMESPACE = 0x06, "Change Namespace" => ChangeNamespaceEvent;
+    FORMAT_START = 0x07, "Format NVM Start" => FormatStartEvent;
+    FORMAT_COMPLETION = 0x08, "Format NVM Completion" => FormatCompletionEvent;
+    SANITIZE_START = 0x09, "Sanitize Start" => SanitizeStartEvent;
+    SANITIZE_COMPLETION = 0x0a, "Sanitize Completion" => SanitizeCompletionEvent;
+    SET_FEATURE = 0x0b, "Set Feature" => SetFeatureEvent;
+    TELEMETRY_CREATED = 0x0c, "Telemetry Log Created" => TelemetryHeader;
+    THERMAL_EXCURSION = 0x0d, "Thermal Excursion" => ThermalExcursionEvent;
+    SANITIZE_VERIFICATION = 0x0e, "Sanitize Media Verification";
+    VENDOR = 0xde, "Vendor Specific";
+    TCG = 0xdf, "TCG Defined";
 }
 
 /// The 48 bits of a timestamp that are milliseconds.

@@ -3,6 +3,8 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::table::values;
+
 /// Sanitize Status log page. NVMe Base 2.1, section of that name. Times are in seconds, FFFFFFFFh
 /// is not said.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -65,7 +67,7 @@ impl SanitizeLog {
     /// SOS, bits 2:0 of SSTAT.
     #[must_use]
     pub fn state(&self) -> SanitizeState {
-        SanitizeState::decode(self.sstat.get())
+        SanitizeState::decode(self.sstat.get().to_le_bytes()[0])
     }
 
     /// Completed Overwrite passes, 0 to 31.
@@ -100,56 +102,18 @@ impl Default for SanitizeLog {
     }
 }
 
-/// Sanitize Operation Status (SOS), bits 2:0 of SSTAT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SanitizeState {
-    /// 0: never sanitized.
-    Never,
-    /// 1: the latest operation succeeded.
-    Succeeded,
-    /// 2: an operation is under way.
-    InProgress,
-    /// 3: the latest operation failed.
-    Failed,
-    /// 4: the latest operation succeeded, and deallocated although No-Deallocate was asked for.
-    SucceededDeallocated,
-    /// 5 to 7: what no specification names yet.
-    Reserved(u8),
-}
-
-impl SanitizeState {
-    const fn decode(sstat: u16) -> Self {
-        match sstat.to_le_bytes()[0] & 7 {
-            0 => Self::Never,
-            1 => Self::Succeeded,
-            2 => Self::InProgress,
-            3 => Self::Failed,
-            4 => Self::SucceededDeallocated,
-            reserved => Self::Reserved(reserved),
-        }
-    }
-
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Never => 0,
-            Self::Succeeded => 1,
-            Self::InProgress => 2,
-            Self::Failed => 3,
-            Self::SucceededDeallocated => 4,
-            Self::Reserved(reserved) => reserved & 7,
-        }
-    }
-
-    /// In words, as for a person.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Never => "never sanitized",
-            Self::Succeeded => "succeeded",
-            Self::InProgress => "in progress",
-            Self::Failed => "failed",
-            Self::SucceededDeallocated => "succeeded with deallocation",
-            Self::Reserved(_) => "reserved",
-        }
+values! {
+    /// Sanitize Operation Status (SOS), bits 2:0 of SSTAT.
+    pub enum SanitizeState, 3 bits {
+        /// Never sanitized.
+        Never = 0, "never sanitized";
+        /// The latest operation succeeded.
+        Succeeded = 1, "succeeded";
+        /// An operation is under way.
+        InProgress = 2, "in progress";
+        /// The latest operation failed.
+        Failed = 3, "failed";
+        /// The latest operation succeeded, and deallocated although No-Deallocate was asked for.
+        SucceededDeallocated = 4, "succeeded with deallocation";
     }
 }

@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::id::Nsid;
 use crate::status::Status;
+use crate::table::numbers;
 
 /// Device Self-test log page. NVMe Base 2.1, section of that name.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -167,76 +168,33 @@ pub mod self_test_valid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SelfTestCode(pub u8);
 
-impl SelfTestCode {
-    /// 1h: short device self-test.
-    pub const SHORT: Self = Self(0x1);
-    /// 2h: extended device self-test.
-    pub const EXTENDED: Self = Self(0x2);
-    /// 3h: Host-Initiated Refresh.
-    pub const REFRESH: Self = Self(0x3);
-    /// Eh: vendor specific.
-    pub const VENDOR: Self = Self(0xe);
-    /// Fh: abort the device self-test; of the command only.
-    pub const ABORT: Self = Self(0xf);
-
-    /// In words, as for a person; `None` where no specification names it.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::SHORT => "short",
-            Self::EXTENDED => "extended",
-            Self::REFRESH => "host-initiated refresh",
-            Self::VENDOR => "vendor specific",
-            Self::ABORT => "abort",
-            _ => return None,
-        })
-    }
+numbers! { SelfTestCode:
+    SHORT = 0x1, "short";
+    EXTENDED = 0x2, "extended";
+    REFRESH = 0x3, "host-initiated refresh";
+    VENDOR = 0xe, "vendor specific";
+    /// Of the command only.
+    ABORT = 0xf, "abort";
 }
 
 /// Result of a self-test, bits 3:0 of DSTS. Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SelfTestResult(pub u8);
 
-impl SelfTestResult {
-    /// 0h: completed without error.
-    pub const PASSED: Self = Self(0x0);
-    /// 1h: aborted by a Device Self-test command.
-    pub const ABORTED_BY_COMMAND: Self = Self(0x1);
-    /// 2h: aborted by a Controller Level Reset.
-    pub const ABORTED_BY_RESET: Self = Self(0x2);
-    /// 3h: aborted because a namespace was removed.
-    pub const ABORTED_NAMESPACE_REMOVED: Self = Self(0x3);
-    /// 4h: aborted by Format NVM.
-    pub const ABORTED_BY_FORMAT: Self = Self(0x4);
-    /// 5h: a fatal error, the test did not complete.
-    pub const FATAL: Self = Self(0x5);
-    /// 6h: a segment failed, it is not known which.
-    pub const FAILED: Self = Self(0x6);
-    /// 7h: segments failed; SNUM is the first.
-    pub const FAILED_SEGMENT: Self = Self(0x7);
-    /// 8h: aborted for an unknown reason.
-    pub const ABORTED: Self = Self(0x8);
-    /// 9h: aborted by a sanitize operation.
-    pub const ABORTED_BY_SANITIZE: Self = Self(0x9);
-    /// Fh: the entry holds no result.
-    pub const UNUSED: Self = Self(0xf);
-
-    /// In words, as for a person; `None` where no specification names it.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::PASSED => "passed",
-            Self::ABORTED_BY_COMMAND => "aborted by a Device Self-test command",
-            Self::ABORTED_BY_RESET => "aborted by a reset of the controller",
-            Self::ABORTED_NAMESPACE_REMOVED => "aborted because a namespace was removed",
-            Self::ABORTED_BY_FORMAT => "aborted by Format NVM",
-            Self::FATAL => "fatal error, not completed",
-            Self::FAILED => "failed, segment not known",
-            Self::FAILED_SEGMENT => "failed",
-            Self::ABORTED => "aborted for an unknown reason",
-            Self::ABORTED_BY_SANITIZE => "aborted by a sanitize operation",
-            Self::UNUSED => "not used",
-            _ => return None,
-        })
-    }
+numbers! { SelfTestResult:
+    /// Completed without error.
+    PASSED = 0x0, "passed";
+    ABORTED_BY_COMMAND = 0x1, "aborted by a Device Self-test command";
+    /// Aborted by a Controller Level Reset.
+    ABORTED_BY_RESET = 0x2, "aborted by a reset of the controller";
+    ABORTED_NAMESPACE_REMOVED = 0x3, "aborted because a namespace was removed";
+    ABORTED_BY_FORMAT = 0x4, "aborted by Format NVM";
+    FATAL = 0x5, "fatal error, not completed";
+    FAILED = 0x6, "failed, segment not known";
+    /// Segments failed; SNUM is the first.
+    FAILED_SEGMENT = 0x7, "failed";
+    ABORTED = 0x8, "aborted for an unknown reason";
+    ABORTED_BY_SANITIZE = 0x9, "aborted by a sanitize operation";
+    /// The entry holds no result.
+    UNUSED = 0xf, "not used";
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::device::fake::{Fake, FakeAnswer};
 use crate::output::View as _;
-use crate::verbs::line::{parse, try_parse};
+use crate::verbs::line::{parse_on as parse, try_parse_on as try_parse};
 use ebof_nvme::identify::{IdentifyController, NamespaceList};
 use zerocopy::FromBytes as _;
 
