@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ebof_manage::api::{DriveStatus, MissingKind, MissingObject, PortStatus, Status, SubsystemStatus};
+use ebof_manage::config::PortTls;
 use ebof_manage::{Config, Target as _};
 use ebof_server::{Settings, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -529,12 +530,24 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
 /// How a host connects to a subsystem, if it can: at a port that has it. What is at direct ports is
 /// there for their virtual machines without a connect.
 fn attach_line(status: &Status, subsystem: &SubsystemStatus) -> Option<String> {
-    let has_it =
-        |port: &&PortStatus| port.socket.is_none() && !port.discovery_only && subsystem.ports.contains(&port.name);
-    let PortStatus { transport, address, .. } = status.ports.iter().find(has_it)?;
+    let SubsystemStatus { security, .. } = subsystem;
+    let has_it = |port: &&PortStatus| {
+        let has_tls = port.tls != PortTls::Off || !security.wants_tls();
+        port.socket.is_none() && !port.discovery_only && subsystem.ports.contains(&port.name) && has_tls
+    };
+    // Without TLS where it is not needed.
+    let by_tls = |port: &&PortStatus| port.tls == PortTls::Required;
+    let PortStatus { transport, address, tls, .. } = status.ports.iter().filter(has_it).min_by_key(by_tls)?;
+    let mut keys = String::new();
+    if security.wants_authentication() {
+        keys += " --dhchap-secret-file FILE";
+    }
+    if security.wants_tls() || *tls == PortTls::Required {
+        keys += " --tls --tls-key-file FILE";
+    }
     let host = if address.ip().is_unspecified() { "ADDRESS".to_owned() } else { address.ip().to_string() };
     let (port, nqn) = (address.port(), &subsystem.nqn);
-    Some(format!("attach with: ebof connect -t {transport} -a {host} -s {port} -n {nqn}"))
+    Some(format!("attach with: ebof connect -t {transport} -a {host} -s {port} -n {nqn}{keys}"))
 }
 
 /// What is in the configuration, and not there for hosts.

@@ -519,6 +519,12 @@ impl Registry {
         self.controllers.entries.values().filter(|entry| entry.is_open).map(ControllerInfo::of)
     }
 
+    /// What will be controllers, once their hosts have proven who they are.
+    pub fn proving(&self) -> impl Iterator<Item = ControllerInfo> + '_ {
+        let waits = |entry: &&ControllerEntry| !entry.is_open && !entry.association.is_closing();
+        self.controllers.entries.values().filter(waits).map(ControllerInfo::of)
+    }
+
     /// The errors of a drive's controllers after number `after`, with their numbers, for a log that
     /// is kept persistently.
     #[must_use]

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::{Config, Security};
+use crate::config::{Config, PortTls, Security};
 use crate::nearest::names;
 use crate::plan::{Change, Plan};
 
@@ -202,6 +202,27 @@ pub struct Status {
     pub drives: Vec<DriveStatus>,
     /// Every controller, those of the discovery subsystem too.
     pub controllers: Vec<ControllerStatus>,
+    /// Hosts that have connected and have not proven yet who they are: at most [`PROVING_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proving: Vec<ProvingHost>,
+}
+
+/// The most entries of [`Status::proving`].
+pub const PROVING_MAX: usize = 1000;
+
+/// A host that has connected and has not proven yet who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvingHost {
+    /// The host NQN that it claims.
+    pub host_nqn: String,
+    /// The NQN of the subsystem.
+    pub subsystem_nqn: String,
+    /// The name of the port that it connected to.
+    pub port: String,
+    /// Its address.
+    pub peer: Peer,
+    /// When it connected, in milliseconds since 1970-01-01T00:00:00Z.
+    pub connected_since_unix_ms: u64,
 }
 
 impl Status {
@@ -260,6 +281,9 @@ pub struct PortStatus {
     pub socket: Option<String>,
     /// Whether it serves the discovery subsystem only.
     pub discovery_only: bool,
+    /// Whether its connections are TLS connections.
+    #[serde(default)]
+    pub tls: PortTls,
     /// Connections open now.
     pub connections: u32,
     /// Connections accepted since the start.

@@ -39,7 +39,10 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     }
     let plain = |text: &str| text.replace('-', "_").to_lowercase();
     let name = plain(name);
-    let distances = known.iter().map(|known| (distance(&name, &plain(known)), *known));
+    // One that lacks a part is another thing, however near it is.
+    let parts = |text: &str| text.matches('+').count();
+    let known = known.iter().filter(|known| parts(known) == parts(&name));
+    let distances = known.map(|known| (distance(&name, &plain(known)), *known));
     let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= distance_max(best)).then_some(best)
 }
@@ -76,6 +79,14 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_fewer_parts_is_not_suggested() {
+        let known = ["anyone", "authenticated", "tls", "authenticated+tls"];
+        assert_eq!(nearest("tls+authenticated", &known), None);
+        assert_eq!(nearest("authenticated+tsl", &known), Some("authenticated+tls"));
+        assert_eq!(nearest("autenticated", &known), Some("authenticated"));
+    }
 
     #[test]
     fn misspelled_keys_find_the_nearest_one() {

@@ -10,13 +10,22 @@ impl Target for Limited {
     fn status(&self) -> Status {
         let own = self.own();
         let whole = self.whole.target.status();
-        let Status { mut ports, mut disabled_ports, mut missing, mut subsystems, mut drives, mut controllers, .. } =
-            whole;
+        let Status {
+            mut ports,
+            mut disabled_ports,
+            mut missing,
+            mut subsystems,
+            mut drives,
+            mut controllers,
+            mut proving,
+            ..
+        } = whole;
         disabled_ports.retain(|port| own.has_port(port));
         missing.retain(|missing| own.has_missing(missing));
         subsystems.retain(|subsystem| own.has_subsystem(&subsystem.nqn));
         drives.retain(|drive| own.has_drive(&drive.name));
         controllers.retain(|controller| own.has_subsystem(&controller.subsystem_nqn));
+        proving.retain(|host| own.has_subsystem(&host.subsystem_nqn));
         ports.retain(|port| own.has_port(&port.name));
         ports.iter_mut().for_each(|port| limit_port(port, &controllers));
         Status {
@@ -36,6 +45,7 @@ impl Target for Limited {
             subsystems,
             drives,
             controllers,
+            proving,
         }
     }
 

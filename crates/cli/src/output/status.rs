@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ebof_manage::api::{
     Configuration, Confinement, ControllerStatus, DriveStatus, MeasureState, MeasureStatus, MissingObject, PathAccess,
-    PortStatus, Source, Status, SubsystemStatus,
+    PortStatus, ProvingHost, Source, Status, SubsystemStatus,
 };
 use ebof_manage::config::Security;
 
@@ -215,14 +215,29 @@ impl View for ShownHosts {
     fn text(&self, _verbose: bool) -> String {
         let columns =
             [("HOST", 4), ("PROVEN BY", 9), ("SINCE", 5), ("FROM", 4), ("SUBSYSTEM", 9), ("CNTLID", 6), ("PORT", 4)];
-        let rows: Vec<_> = self.0.controllers.iter().map(host_row).collect();
+        let proven = self.0.controllers.iter().map(host_row);
+        let rows: Vec<_> = proven.chain(self.0.proving.iter().map(proving_row)).collect();
         if rows.is_empty() { "no host is connected\n".to_owned() } else { table(&columns, &rows) }
     }
 
     fn json(&self, _verbose: bool) -> Object {
         Object::document("target-hosts", 1)
             .with("controllers", serde_json::to_value(&self.0.controllers).unwrap_or_default())
+            .with("proving", serde_json::to_value(&self.0.proving).unwrap_or_default())
     }
+}
+
+/// Of a host that has no controller yet.
+fn proving_row(host: &ProvingHost) -> Vec<String> {
+    vec![
+        safe(&host.host_nqn),
+        "nothing yet: proving".to_owned(),
+        utc(host.connected_since_unix_ms),
+        host.peer.to_string(),
+        safe(&host.subsystem_nqn),
+        String::new(),
+        safe(&host.port),
+    ]
 }
 
 fn host_row(controller: &ControllerStatus) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Messages at the start.
 
 use ebof_manage::api::{IoCounters, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus};
-use ebof_manage::config::Security;
+use ebof_manage::config::{PortTls, Security};
 
 use super::*;
 
@@ -23,6 +23,7 @@ fn port(transport: &str, address: &str) -> PortStatus {
         address: address.parse().unwrap(),
         socket: None,
         discovery_only: false,
+        tls: PortTls::Off,
         connections: 0,
         accepted: 0,
         refused: 0,
@@ -45,6 +46,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         subsystems,
         drives,
         controllers: Vec::new(),
+        proving: Vec::new(),
     }
 }
 
@@ -118,16 +120,27 @@ fn only_connects_that_can_work_are_offered() {
     }
     ports[0].socket = Some("direct.sock".to_owned());
     ports[1].discovery_only = true;
-    let mut subsystems = ["vm", "nowhere", "all", "far"].map(|name| subsystem(name, Vec::new()));
+    ports.extend([port("tcp", "127.0.0.1:4421"), port("tcp", "127.0.0.1:4422")]);
+    (ports[4].name, ports[4].tls) = ("sealed".to_owned(), PortTls::Required);
+    (ports[5].name, ports[5].tls) = ("both".to_owned(), PortTls::Allowed);
+    let mut subsystems =
+        ["vm", "nowhere", "all", "far", "proven", "tls", "never"].map(|name| subsystem(name, Vec::new()));
     subsystems[0].ports = vec![direct.clone()];
     subsystems[1].ports = vec![discovery.clone()];
-    subsystems[2].ports = vec![direct, discovery, fabric];
+    subsystems[2].ports = vec![direct, discovery, fabric.clone()];
     subsystems[3].ports = vec![rdma];
+    let sealed = ["a", "sealed", "both"].map(str::to_owned);
+    for (at, security) in [(4, Security::AuthenticatedTls), (5, Security::Tls)] {
+        (subsystems[at].ports, subsystems[at].security) = ([vec![fabric.clone()], sealed.to_vec()].concat(), security);
+    }
+    (subsystems[6].ports, subsystems[6].security) = (vec![fabric], Security::Tls);
     let text = text(&status(ports, subsystems.to_vec(), Vec::new()), None);
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("attach with")).collect();
     let expected = [
         "attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n all",
         "attach with: ebof connect -t rdma -a 192.0.2.1 -s 4420 -n far",
+        "attach with: ebof connect -t tcp -a 127.0.0.1 -s 4422 -n proven --dhchap-secret-file FILE --tls --tls-key-file FILE",
+        "attach with: ebof connect -t tcp -a 127.0.0.1 -s 4422 -n tls --tls --tls-key-file FILE",
     ];
     assert_eq!(lines, expected);
 }

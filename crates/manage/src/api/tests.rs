@@ -52,6 +52,7 @@ fn status() -> Status {
             address: "127.0.0.1:4420".parse().unwrap(),
             socket: None,
             discovery_only: false,
+            tls: PortTls::Off,
             connections: 3,
             accepted: 12,
             refused: 2,
@@ -105,6 +106,7 @@ fn status() -> Status {
                 data_digest: false,
                 commands: 17,
             }],
+            proving: Vec::new(),
         }],
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ebof_nvme::Nqn;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Assigned;
 use super::written::{as_optional_size, as_optional_text, as_size, is_true};
@@ -94,7 +94,7 @@ pub enum Digest {
 }
 
 /// Whether connections at a port are TLS connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortTls {
     /// Never.

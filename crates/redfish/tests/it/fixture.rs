@@ -240,6 +240,7 @@ impl Target for Fake {
             address: (port.listen.address, port.listen.port).into(),
             socket: None,
             discovery_only: port.discovery_only,
+            tls: port.tls,
             connections: 2,
             accepted: 10,
             refused: 1,
@@ -286,6 +287,7 @@ impl Target for Fake {
             subsystems: subsystems.collect(),
             drives: Vec::new(),
             controllers: of_drives.collect(),
+            proving: Vec::new(),
         }
     }
 

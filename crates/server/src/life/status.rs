@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ebof_manage::api::{
-    self, ControllerStatus, IoCounters, MissingObject, NamespaceStatus, Peer, PortStatus, QueueStatus, Status,
-    SubsystemStatus,
+    self, ControllerStatus, IoCounters, MissingObject, NamespaceStatus, PROVING_MAX, Peer, PortStatus, ProvingHost,
+    QueueStatus, Status, SubsystemStatus,
 };
 use ebof_manage::config::{Namespace, Security, Subsystem};
 use ebof_nvme::{Nsid, Uuid};
@@ -50,7 +50,23 @@ impl<'a> InForceStatus<'a> {
             subsystems: config.subsystems.iter().map(|config| subsystem_status(config, in_force, &totals)).collect(),
             drives: in_force.devices.drive_status(),
             controllers: self.controllers(),
+            proving: self.proving(),
         }
+    }
+
+    /// The hosts that have still to prove who they are.
+    fn proving(&self) -> Vec<ProvingHost> {
+        let clock = &self.shared.clock;
+        let (now_ms, now_unix_ms) = (clock.now_ms(), clock.unix_ms());
+        let port_of = |id| self.in_force.ports.iter().find(|listening| listening.port.id == id);
+        let proving = |info: ebof_fabrics::ControllerInfo| ProvingHost {
+            host_nqn: info.host.to_string(),
+            subsystem_nqn: info.subsystem.to_string(),
+            port: port_of(info.port).map(|listening| listening.port.name.clone()).unwrap_or_default(),
+            peer: info.peer.parse().unwrap_or(Peer::SameProcess),
+            connected_since_unix_ms: now_unix_ms.saturating_sub(now_ms.saturating_sub(info.connected_ms)),
+        };
+        self.shared.registry().proving().take(PROVING_MAX).map(proving).collect()
     }
 
     /// The controllers that hosts have.
@@ -98,6 +114,7 @@ fn port_status(port: &PortState) -> PortStatus {
         address: port.address,
         socket: port.config.listen.socket.as_ref().map(|socket| socket.display().to_string()),
         discovery_only: port.config.discovery_only,
+        tls: port.config.tls,
         connections: port.counts.connections.load(Relaxed),
         accepted: port.counts.accepted.load(Relaxed),
         refused: port.counts.refused.load(Relaxed),

@@ -300,7 +300,11 @@ fn half_finished_proofs_cost_others_nothing() {
     let mut half: Vec<_> = (0..200).map(|_| Raw::connected_as(address, HOST)).collect();
     works(&proven);
     works(&Controller::connect(&with_key(address, secret(1))).unwrap());
-    assert!(target.status().controllers.len() <= 2, "what proves itself is not there yet");
+    let status = target.status();
+    assert!(status.controllers.len() <= 2, "what proves itself is not there yet");
+    assert!(
+        !status.proving.is_empty() && status.proving.iter().all(|it| it.host_nqn == HOST && it.subsystem_nqn == NQN)
+    );
     let made_room = || target.refused().into_iter().find(|it| it.reason == RefusalReason::TooManyUnproven);
     until("it is noted who had to make room", || made_room().is_some());
     assert_eq!(made_room().unwrap().host_nqn.as_deref(), Some(HOST));

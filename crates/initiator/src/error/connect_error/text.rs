@@ -193,7 +193,7 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
                 .to_owned()
         }
         K::NotNvme { first_bytes } if looks_like_tls(first_bytes) => {
-            "this port wants TLS: connect to a port without it".to_owned()
+            "this port wants TLS: connect with --tls and this host's key (--tls-key-file FILE), or through a port without it".to_owned()
         }
         K::NotNvme { .. } => {
             "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned()
@@ -220,7 +220,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
             tried.host_nqn
         ),
         K::HostNotAllowed => format!(
-            "add host {} to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is",
+            "add host {} to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is; a \
+             subsystem that wants a proof or TLS refuses in the same way: give the host a key there (`ebof target add \
+             key`), and name it here (--dhchap-secret-file FILE, --tls --tls-key-file FILE)",
             tried.host_nqn
         ),
         K::ControllerBusy { .. } => CONTROLLER_BUSY.to_owned(),

@@ -65,6 +65,7 @@ fn status(controllers: Vec<ControllerStatus>) -> Status {
         subsystems: Vec::new(),
         drives: Vec::new(),
         controllers,
+        proving: Vec::new(),
     }
 }
 

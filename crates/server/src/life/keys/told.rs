@@ -123,7 +123,8 @@ impl Told<'_> {
                 KeyKind::Dhchap if !all.secrets.contains_key(host) => notes.extend(self.notes_of_nobody(host, left)),
                 KeyKind::Tls if !all.tls_psks.contains_key(host) => {
                     let closed = names(self.admitting(host).filter(|subsystem| subsystem.security.wants_tls()));
-                    let note = |names| format!("{host} has no tls key any more, and {names} wants TLS");
+                    let note =
+                        |names| format!("{host} has no tls key any more, without which nobody connects to {names}");
                     notes.extend(closed.map(note));
                 }
                 _ => {}
@@ -136,7 +137,8 @@ impl Told<'_> {
     fn notes_of_nobody(&self, host: &Nqn, left: &KeyList) -> Vec<String> {
         let wants = |subsystem: &&Subsystem| subsystem.security.wants_authentication();
         let closed = names(self.admitting(host).filter(wants));
-        let open = names(self.admitting(host).filter(|subsystem| !wants(subsystem)));
+        // Over TLS a name is proven by its key.
+        let open = names(self.admitting(host).filter(|subsystem| subsystem.security.is_anyone()));
         let idle = left.of(host, KeyKind::DhchapCtrl).next();
         let lost = format!("{host} has no dhchap key any more");
         let notes = [

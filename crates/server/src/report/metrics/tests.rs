@@ -6,7 +6,7 @@ use ebof_manage::api::{
     DriveHealth, DriveStatus, MissingKind, MissingObject, NamespaceStatus, PortStatus, STATUS_SCHEMA, SubsystemStatus,
 };
 
-use ebof_manage::config::Security;
+use ebof_manage::config::{PortTls, Security};
 use ebof_nvme::Nqn;
 
 use super::*;
@@ -109,6 +109,7 @@ fn snapshot() -> Snapshot {
         address: "127.0.0.1:4420".parse().unwrap(),
         socket: None,
         discovery_only: false,
+        tls: PortTls::Off,
         connections: 1,
         accepted: 2,
         refused: 3,
@@ -128,6 +129,7 @@ fn snapshot() -> Snapshot {
         subsystems: vec![subsystem()],
         drives: vec![drive()],
         controllers: Vec::new(),
+        proving: Vec::new(),
     };
     let mut totals = Totals::default();
     for queue in [1, 2] {
