@@ -4,6 +4,8 @@
 //! Owns the two directions and what goes from one to the other: a KeyUpdate that is to be answered,
 //! and the alert for what a peer must not send. It does not know what the data are.
 
+mod control;
+mod end;
 mod error;
 mod half;
 mod receiver;
