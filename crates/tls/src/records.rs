@@ -8,6 +8,7 @@ mod control;
 mod end;
 mod error;
 mod half;
+mod kernel;
 mod receiver;
 mod sender;
 
@@ -26,6 +27,7 @@ use receiver::Receiver;
 use sender::Sender;
 
 pub use error::RecordError;
+pub(crate) use kernel::KernelRecords;
 
 /// Both directions of a connection.
 pub(crate) struct Records {
@@ -49,6 +51,33 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { key_blocks: 1 << 34 }
+    }
+}
+
+/// Who makes and opens the records of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordsBy {
+    /// This process.
+    #[default]
+    Own,
+    /// The kernel, where it can.
+    Kernel,
+}
+
+impl RecordsBy {
+    /// Its name in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Kernel => "kernel",
+        }
+    }
+
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Own, Self::Kernel].into_iter().find(|by| by.name() == name)
     }
 }
 
@@ -101,6 +130,10 @@ impl Layer for Records {
 
     fn has_received(&self) -> bool {
         self.receiver.has_received()
+    }
+
+    fn name(&self) -> &'static str {
+        RecordsBy::Own.name()
     }
 
     fn end(&mut self, socket: &TcpStream) {
