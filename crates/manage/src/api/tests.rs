@@ -34,6 +34,7 @@ fn namespace() -> NamespaceStatus {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a value for each field")]
 fn status() -> Status {
     Status {
         schema: STATUS_SCHEMA,
@@ -101,6 +102,7 @@ fn status() -> Status {
                 thread: 0,
                 header_digest: true,
                 data_digest: false,
+                tls_records: None,
                 commands: 17,
             }],
         }],
