@@ -1,10 +1,10 @@
 //! Records that the kernel makes and opens: data go through it as through a socket without TLS, and
 //! what is left to do is alerts, changes of keys, and their ends.
 //!
-//! Owns the secrets of both directions, for their next keys, and counts what was encrypted with one.
-//! The kernel does the same with records as [`Records`](super::Records), with two exceptions: it
-//! counts no records in a row that have nothing in them, and before Linux 6.14 it cannot change a
-//! key. A connection that needs another one ends then, and both ends make it again.
+//! Owns the secrets of both directions, for their next keys, and counts what was encrypted with
+//! one. The kernel does the same with records as [`Records`](super::Records), with two exceptions:
+//! it counts no records in a row that have nothing in them, and before Linux 6.14 it cannot change
+//! a key. A connection that needs another one ends then, and both ends make it again.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::TcpStream;
@@ -45,7 +45,8 @@ pub(crate) struct KernelRecords {
 }
 
 impl KernelRecords {
-    /// Gives the kernel the keys of a handshake whose last message was the last thing that was read.
+    /// Gives the kernel the keys of a handshake whose last message was the last thing that was
+    /// read.
     ///
     /// # Errors
     /// The kernel does not take them, and nothing has changed; or, within, it has taken one.
