@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use crate::error::HandshakeError;
-use crate::handshake::{self, Progress, Wanted};
+use crate::handshake::{self, Progress, RecordOptions};
 use crate::psk::TlsPsk;
 use crate::records::{Limits, RecordsBy};
 use crate::s2n::{Mode, Session};
@@ -11,7 +11,7 @@ use crate::s2n::{Mode, Session};
 /// A handshake with a target. After an error, the connection is closed.
 pub struct ClientHandshake {
     state: State,
-    wanted: Wanted,
+    wanted: RecordOptions,
 }
 
 enum State {
@@ -33,7 +33,7 @@ impl ClientHandshake {
     /// As [`ClientHandshake::new`], with other limits.
     #[must_use]
     pub fn with_limits(socket: TcpStream, psk: TlsPsk, limits: Limits) -> Self {
-        let wanted = Wanted { limits, ..Wanted::default() };
+        let wanted = RecordOptions { limits, ..RecordOptions::default() };
         Self { state: State::New { socket, psk }, wanted }
     }
 

@@ -40,7 +40,7 @@ pub struct Secured {
 
 /// What the records of a connection are to be like.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct RecordOptions {
     pub(crate) limits: Limits,
     pub(crate) records: RecordsBy,
 }
@@ -50,7 +50,7 @@ pub(crate) fn advance(
     session: &mut Session,
     psk: &TlsPsk,
     candidate: usize,
-    wanted: Wanted,
+    wanted: RecordOptions,
 ) -> Result<Progress, HandshakeError> {
     match session.advance()? {
         Step::Readable => Ok(Progress::Readable),
@@ -62,7 +62,12 @@ pub(crate) fn advance(
     }
 }
 
-fn secure(established: Established, psk: &TlsPsk, candidate: usize, wanted: Wanted) -> Result<Secured, HandshakeError> {
+fn secure(
+    established: Established,
+    psk: &TlsPsk,
+    candidate: usize,
+    wanted: RecordOptions,
+) -> Result<Secured, HandshakeError> {
     let (identity, suite) = (psk.identity().to_owned(), psk.suite());
     let done = |stream, records, not_in_kernel| Secured { stream, identity, candidate, suite, records, not_in_kernel };
     let not_in_kernel = match wanted.records {

@@ -47,7 +47,7 @@ pub enum NotInKernel {
 
 /// Which direction's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum KeyDirection {
     Receive = libc::TLS_RX as isize,
     Send = libc::TLS_TX as isize,
 }
@@ -77,7 +77,7 @@ pub(crate) fn attach(socket: &TcpStream) -> Result<(), NotInKernel> {
 /// `EBUSY`: there is one already, which this kernel does not change (before Linux 6.14).
 pub(crate) fn set_key(
     socket: &TcpStream,
-    direction: Direction,
+    direction: KeyDirection,
     suite: Suite,
     secret: &KeyMaterial,
 ) -> Result<(), Errno> {

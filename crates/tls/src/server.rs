@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use crate::client_hello::{ClientHello, HELLO_BYTES_MAX, Offer};
 use crate::error::{HandshakeError, OfferedIdentity};
 use crate::first_bytes::{FIRST_BYTES, FirstBytes, first_bytes};
-use crate::handshake::{self, Progress, Wanted};
+use crate::handshake::{self, Progress, RecordOptions};
 use crate::psk::TlsPsk;
 use crate::records::{Limits, RecordsBy};
 use crate::s2n::{Mode, Session};
@@ -16,7 +16,7 @@ use crate::schedule;
 /// A handshake with a host. After an error, the connection is closed.
 pub struct ServerHandshake {
     state: State,
-    wanted: Wanted,
+    wanted: RecordOptions,
 }
 
 enum State {
@@ -45,7 +45,7 @@ impl ServerHandshake {
     /// As [`ServerHandshake::new`], with other limits.
     #[must_use]
     pub fn with_limits(socket: TcpStream, limits: Limits) -> Self {
-        let wanted = Wanted { limits, ..Wanted::default() };
+        let wanted = RecordOptions { limits, ..RecordOptions::default() };
         Self { state: State::Hello { socket, received: Vec::new() }, wanted }
     }
 

@@ -326,7 +326,7 @@ impl Port {
         Key {
             name: "tls_records",
             form: Form::Name { names: TlsRecords::NAMES, set: |port, name| port.tls_records = TlsRecords::named(name) },
-            default: Value,
+            default: Words("`\"own\"`"),
             text: "who makes and opens the records of TLS: the target, or the kernel (`modprobe tls`). Where the kernel \
                    cannot, the target does, and says so. Before Linux 6.14 a connection ends when its key has to be \
                    changed. See [security](security.md#tls)",

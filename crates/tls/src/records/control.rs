@@ -9,7 +9,7 @@ use super::{KEY_UPDATE, content};
 use crate::alert::Alert;
 
 /// What has come that is no data.
-pub(super) struct Control {
+pub(super) struct ControlRecords {
     /// The beginning of a handshake message.
     message: Vec<u8>,
     /// Records in a row without data.
@@ -18,7 +18,7 @@ pub(super) struct Control {
 
 /// What a record asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum PeerAsks {
     Nothing,
     /// The peer sends nothing more.
     End,
@@ -38,7 +38,7 @@ const NEW_SESSION_TICKET: u8 = 4;
 /// RFC 8446, 4: msg_type and length.
 const MESSAGE_HEADER_BYTES: usize = 4;
 
-impl Control {
+impl ControlRecords {
     pub(super) fn new() -> Self {
         Self { message: Vec::new(), idle: 0 }
     }
@@ -59,13 +59,13 @@ impl Control {
     }
 
     /// Takes a record without data, whose order was checked.
-    pub(super) fn take(&mut self, kind: u8, record: &[u8]) -> Result<Asked, RecordError> {
+    pub(super) fn take(&mut self, kind: u8, record: &[u8]) -> Result<PeerAsks, RecordError> {
         self.idle += 1;
         if self.idle > IDLE_MAX {
             return Err(RecordError::Flood { max: IDLE_MAX });
         }
         match kind {
-            content::APPLICATION_DATA => Ok(Asked::Nothing),
+            content::APPLICATION_DATA => Ok(PeerAsks::Nothing),
             content::ALERT => take_alert(record),
             content::HANDSHAKE if record.is_empty() => Err(RecordError::Message { kind: 0 }),
             content::HANDSHAKE => self.take_messages(record),
@@ -73,9 +73,9 @@ impl Control {
         }
     }
 
-    fn take_messages(&mut self, record: &[u8]) -> Result<Asked, RecordError> {
+    fn take_messages(&mut self, record: &[u8]) -> Result<PeerAsks, RecordError> {
         self.message.extend_from_slice(record);
-        let mut asked = Asked::Nothing;
+        let mut asked = PeerAsks::Nothing;
         while let Some(&[kind, high, middle, low]) = self.message.first_chunk() {
             let body = usize::from(high) * 0x1_0000 + usize::from(middle) * 0x100 + usize::from(low);
             let whole = MESSAGE_HEADER_BYTES + body;
@@ -101,7 +101,7 @@ impl Control {
     }
 
     /// RFC 8446, 4.6.3.
-    fn key_update(&self) -> Result<Asked, RecordError> {
+    fn key_update(&self) -> Result<PeerAsks, RecordError> {
         const KIND: RecordError = RecordError::Malformed { kind: KEY_UPDATE };
         // RFC 8446, 5.1: what follows has another key, and begins a record.
         let &[.., requested] = &self.message[..] else { return Err(KIND) };
@@ -109,22 +109,22 @@ impl Control {
             return Err(KIND);
         }
         match requested {
-            0 => Ok(Asked::NextKey { from_both: false }),
-            1 => Ok(Asked::NextKey { from_both: true }),
+            0 => Ok(PeerAsks::NextKey { from_both: false }),
+            1 => Ok(PeerAsks::NextKey { from_both: true }),
             _ => Err(KIND),
         }
     }
 }
 
 /// RFC 8446, 6: a level, which means nothing, and a description.
-fn take_alert(record: &[u8]) -> Result<Asked, RecordError> {
+fn take_alert(record: &[u8]) -> Result<PeerAsks, RecordError> {
     let &[_level, description] = record else {
         return Err(RecordError::Malformed { kind: content::ALERT });
     };
     match Alert(description) {
-        Alert::CLOSE_NOTIFY => Ok(Asked::End),
+        Alert::CLOSE_NOTIFY => Ok(PeerAsks::End),
         // It is followed by close_notify.
-        Alert::USER_CANCELED => Ok(Asked::Nothing),
+        Alert::USER_CANCELED => Ok(PeerAsks::Nothing),
         alert => Err(RecordError::Alert(alert)),
     }
 }

@@ -6,13 +6,13 @@ use super::error::RecordError;
 
 /// How the stream ended: as the peer wished, or with an error.
 #[derive(Clone, Copy, Default)]
-pub(super) struct End {
+pub(super) struct ReceiveEnd {
     fault: Option<RecordError>,
     /// The caller knows.
     is_told: bool,
 }
 
-impl End {
+impl ReceiveEnd {
     pub(super) fn with(fault: RecordError) -> Self {
         Self { fault: Some(fault), is_told: false }
     }

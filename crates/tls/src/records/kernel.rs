@@ -14,12 +14,12 @@ use ebof_sockets::Layer;
 use nix::errno::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::control::{Asked, Control};
-use super::end::End;
+use super::control::{ControlRecords, PeerAsks};
+use super::end::ReceiveEnd;
 use super::error::RecordError;
 use super::{HEADER_BYTES, KEY_UPDATE, Limits, PLAINTEXT_BYTES_MAX, RecordsBy, TAG_BYTES, content};
 use crate::alert::Alert;
-use crate::kernel::{self, Direction, NotInKernel, Piece};
+use crate::kernel::{self, KeyDirection, NotInKernel, Piece};
 use crate::schedule::{self, Suite};
 
 /// Both directions of a connection.
@@ -29,10 +29,10 @@ pub(crate) struct KernelRecords {
     theirs: KeyMaterial,
     /// The beginning of a record that is no data, whose type this is.
     begun: Option<(u8, Vec<u8>)>,
-    control: Control,
+    control: ControlRecords,
     /// The socket was looked at. What it had when the kernel got the keys, it tells nobody of.
     is_looked_at: bool,
-    end: Option<End>,
+    end: Option<ReceiveEnd>,
     /// The peer has closed the connection.
     is_closed: bool,
     /// Blocks of the cipher that were used with this end's key, and how many may be.
@@ -62,8 +62,8 @@ impl KernelRecords {
             Errno::ENOENT | Errno::EINVAL | Errno::EOPNOTSUPP => NotInKernel::Suite { suite, error },
             error => NotInKernel::Refused { error },
         };
-        kernel::set_key(socket, Direction::Receive, suite, theirs).map_err(refused)?;
-        if let Err(error) = kernel::set_key(socket, Direction::Send, suite, ours) {
+        kernel::set_key(socket, KeyDirection::Receive, suite, theirs).map_err(refused)?;
+        if let Err(error) = kernel::set_key(socket, KeyDirection::Send, suite, ours) {
             return Ok(Err(error.into()));
         }
         kernel::expect_no_padding(socket);
@@ -72,7 +72,7 @@ impl KernelRecords {
             ours: ours.clone(),
             theirs: theirs.clone(),
             begun: None,
-            control: Control::new(),
+            control: ControlRecords::new(),
             is_looked_at: false,
             end: None,
             is_closed: false,
@@ -90,7 +90,7 @@ impl KernelRecords {
             // Deviation: as in `Receiver::read`, a connection that is closed without close_notify.
             None | Some(content::APPLICATION_DATA) if bytes == 0 => {
                 self.is_closed = true;
-                self.end = Some(End::default());
+                self.end = Some(ReceiveEnd::default());
                 return Ok(0);
             }
             Some(content::APPLICATION_DATA) => {
@@ -122,14 +122,14 @@ impl KernelRecords {
         Ok(0)
     }
 
-    fn follow(&mut self, socket: &TcpStream, asked: Asked) -> Result<(), RecordError> {
+    fn follow(&mut self, socket: &TcpStream, asked: PeerAsks) -> Result<(), RecordError> {
         match asked {
-            Asked::Nothing => {}
-            Asked::End => self.end = Some(End::default()),
-            Asked::NextKey { from_both } => {
+            PeerAsks::Nothing => {}
+            PeerAsks::End => self.end = Some(ReceiveEnd::default()),
+            PeerAsks::NextKey { from_both } => {
                 self.update_is_due |= from_both;
                 self.theirs = schedule::next_secret(self.suite, &self.theirs);
-                let set = kernel::set_key(socket, Direction::Receive, self.suite, &self.theirs);
+                let set = kernel::set_key(socket, KeyDirection::Receive, self.suite, &self.theirs);
                 set.map_err(|_| RecordError::KeyIsFixed)?;
             }
         }
@@ -147,7 +147,7 @@ impl KernelRecords {
             Err(_) => return Err(RecordError::Ended),
         }
         self.ours = schedule::next_secret(self.suite, &self.ours);
-        kernel::set_key(socket, Direction::Send, self.suite, &self.ours).map_err(|_| RecordError::KeyIsUsedUp)?;
+        kernel::set_key(socket, KeyDirection::Send, self.suite, &self.ours).map_err(|_| RecordError::KeyIsUsedUp)?;
         self.update_is_due = false;
         self.blocks = 0;
         Ok(true)
@@ -187,7 +187,7 @@ impl Layer for KernelRecords {
                 Err(_) if filled > 0 => break,
                 Err(error) => return Err(error.into()),
             };
-            self.end = Some(End::with(fault));
+            self.end = Some(ReceiveEnd::with(fault));
             // The kernel has noted an error of the socket, and would send nothing with it.
             let _ = socket.take_error();
             if let Some(alert) = fault.alert() {
@@ -227,7 +227,7 @@ impl Layer for KernelRecords {
     }
 
     fn has_received(&self) -> bool {
-        self.end.map_or(!self.is_looked_at, End::is_news)
+        self.end.map_or(!self.is_looked_at, ReceiveEnd::is_news)
     }
 
     fn name(&self) -> &'static str {

@@ -9,8 +9,8 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::control::{Asked, Control};
-use super::end::End;
+use super::control::{ControlRecords, PeerAsks};
+use super::end::ReceiveEnd;
 use super::error::RecordError;
 use super::half::Half;
 use super::sender::Sender;
@@ -26,8 +26,8 @@ pub(super) struct Receiver {
     next: usize,
     /// Where in it data are that were decrypted in place.
     data: Range<usize>,
-    control: Control,
-    end: Option<End>,
+    control: ControlRecords,
+    end: Option<ReceiveEnd>,
     /// The peer has closed the connection.
     is_closed: bool,
     /// What the peer is to be told.
@@ -59,7 +59,7 @@ impl Receiver {
             buffer: received,
             next: 0,
             data: 0..0,
-            control: Control::new(),
+            control: ControlRecords::new(),
             end: None,
             is_closed: false,
             alert: None,
@@ -68,7 +68,7 @@ impl Receiver {
 
     /// Whether there is something that the socket does not tell of.
     pub(super) fn has_received(&self) -> bool {
-        !self.data.is_empty() || self.end.map_or_else(|| self.has_record(), End::is_news)
+        !self.data.is_empty() || self.end.map_or_else(|| self.has_record(), ReceiveEnd::is_news)
     }
 
     #[cfg(test)]
@@ -136,7 +136,7 @@ impl Receiver {
     fn fail(&mut self, fault: RecordError) {
         // Nothing of the record that is refused is given out.
         self.data = 0..0;
-        self.end = Some(End::with(fault));
+        self.end = Some(ReceiveEnd::with(fault));
         self.alert = fault.alert();
     }
 
@@ -155,7 +155,7 @@ impl Receiver {
             // complete.
             Ok((0, _)) => {
                 self.is_closed = true;
-                self.end = Some(End::default());
+                self.end = Some(ReceiveEnd::default());
             }
             Ok((count, _)) => return Ok(count < room),
             Err(Errno::INTR) => return Ok(false),
@@ -235,9 +235,9 @@ impl Receiver {
         };
         let content = std::mem::take(&mut self.data);
         match self.control.take(kind, &self.buffer[content])? {
-            Asked::Nothing => {}
-            Asked::End => self.end = Some(End::default()),
-            Asked::NextKey { from_both } => {
+            PeerAsks::Nothing => {}
+            PeerAsks::End => self.end = Some(ReceiveEnd::default()),
+            PeerAsks::NextKey { from_both } => {
                 if from_both {
                     sender.update_before_data();
                 }
