@@ -282,6 +282,9 @@ TOML
   address=127.0.0.1 port=$own nqn=$served
   if connects_secured 1 -i 2; then
     check_equal "the kernel makes the records of all its queues" "kernel" "$(records_there)"
+    captures $own lo
+    check "marks are written and read" marks_go "$(namespace_device 1)"
+    check_captured hidden
     verified_writes "fio: random writes of 4 KiB to 1 MiB, CRC32C verified, depth 4" "$(namespace_device 1)" \
       --bssplit=4k/40:64k/30:1m/30 --size=3M --iodepth=4
   fi
@@ -387,9 +390,10 @@ step_refusals() {
   check "no controller is left" no_controllers $guarded
 }
 
-# captures PORT: from now on, what goes over the network by this port goes to /ctl/capture, too.
+# captures PORT [INTERFACE]: from now on, what goes over the network by this port goes to
+# /ctl/capture, too.
 captures() {
-  tcpdump -Z root -i eth0 --immediate-mode -B 65536 -s 65535 -U -w /ctl/capture "tcp port $1" 2>/tmp/capture.log &
+  tcpdump -Z root -i "${2:-eth0}" --immediate-mode -B 65536 -s 65535 -U -w /ctl/capture "tcp port $1" 2>/tmp/capture.log &
   process[capture]=$!
   check "tcpdump captures" until_true 60 grep -q 'listening on' /tmp/capture.log
 }
