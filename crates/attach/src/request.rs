@@ -177,6 +177,7 @@ mod tests {
         old["keyring"] = serde_json::Value::Null;
         old["tls_key"] = serde_json::Value::Null;
         old["concat"] = false.into();
+        old["tls_records"] = serde_json::Value::Null;
         assert_eq!(old, new);
         let least: Request = serde_json::from_str(r#"{"traddr":"a"}"#).unwrap();
         assert_eq!(least, Request { traddr: "a".to_owned(), ..Request::default() });

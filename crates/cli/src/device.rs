@@ -15,7 +15,7 @@ use std::time::Duration;
 use ebof_attach::Authenticated;
 use ebof_attach::usage::LocalDevice;
 use ebof_initiator::overrides::parse;
-use ebof_initiator::{AdminData, Options, Overrides};
+use ebof_initiator::{AdminData, Options, Overrides, RecordsBy};
 use ebof_nvme::uri::{Transport, Uri};
 use ebof_nvme::{Cqe, HostId, Nqn, Nsid, Sqe};
 
@@ -118,7 +118,7 @@ pub(crate) struct UriArgs {
     )]
     dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Connect over TLS, with the key of --tls-key-file, or one of the kernel's keyring
-    #[arg(long, help_heading = URI_HEADING)]
+    #[arg(long, help_heading = URI_HEADING, group = "secured")]
     tls: bool,
     /// A file with the host's key for TLS (a PSK)
     #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::absolute, requires = "tls")]
@@ -136,8 +136,17 @@ pub(crate) struct UriArgs {
     )]
     tls_key: Option<String>,
     /// Authenticate, and go on over TLS with a key that this has generated
-    #[arg(long, help_heading = URI_HEADING, conflicts_with = "tls")]
+    #[arg(long, help_heading = URI_HEADING, group = "secured", conflicts_with = "tls")]
     concat: bool,
+    /// Who makes and opens the records of TLS: this process (own) or the kernel, where it can
+    #[arg(
+        long,
+        help_heading = URI_HEADING,
+        value_name = "own|kernel",
+        value_parser = parse::tls_records,
+        requires = "secured"
+    )]
+    tls_records: Option<RecordsBy>,
     /// Local address to connect from
     #[arg(long, help_heading = URI_HEADING, value_name = "ADDRESS")]
     host_traddr: Option<String>,
@@ -172,6 +181,7 @@ impl UriArgs {
             keyring: self.keyring.clone(),
             tls_key: self.tls_key.clone(),
             concat: self.concat,
+            tls_records: self.tls_records,
             host_traddr: self.host_traddr.clone(),
             host_iface: self.host_iface.clone(),
             hdr_digest: self.hdr_digest,

@@ -79,6 +79,7 @@ pub use connect::reach::reach;
 pub use controller::namespace::Namespace;
 pub use controller::reauthenticate::Reauthenticated;
 pub use controller::{Controller, WeakController, stepped};
+pub use ebof_tls::RecordsBy;
 pub use error::connect_error::{ConnectError, ConnectErrorKind, Step, Tried};
 pub use error::state::State;
 pub use error::{Error, Loss, NotConnected};

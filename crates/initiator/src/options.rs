@@ -14,6 +14,7 @@ use ebof_clock::Clock;
 use ebof_loopback::Port;
 use ebof_nvme::uri::Uri;
 use ebof_nvme::{HostId, Nqn};
+use ebof_tls::RecordsBy;
 
 use crate::error::connect_error::{Step, Tried};
 use keys::{KeySource, Tls};
@@ -51,6 +52,9 @@ pub struct Options {
     /// which every queue comes; needs [`Options::dhchap_key`]. Not for discovery controllers, which
     /// ask for no authentication.
     pub concat: bool,
+    /// Who makes and opens the records of TLS (`--tls-records`). Where the kernel cannot, this
+    /// process does, and the log says so once.
+    pub tls_records: RecordsBy,
     /// I/O queues (`--nr-io-queues`): for everything, or for reads only where there are write
     /// queues. The target may grant fewer: see [`crate::QueueMaps::assign`]. 0 of all three kinds
     /// makes an admin-only connection.
@@ -168,6 +172,7 @@ impl Options {
             dhchap_ctrl_key: None,
             tls: None,
             concat: false,
+            tls_records: RecordsBy::Own,
             // A discovery controller has no I/O queues.
             nr_io_queues: if discovery { 0 } else { u16::try_from(cores).unwrap_or(u16::MAX) },
             nr_write_queues: 0,

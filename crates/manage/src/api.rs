@@ -470,6 +470,9 @@ pub struct QueueStatus {
     pub header_digest: bool,
     /// Whether PDU data carries checksums.
     pub data_digest: bool,
+    /// Who makes the records of TLS at this end, `own` or `kernel`; `None` without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_records: Option<String>,
     /// Commands since it was connected.
     pub commands: u64,
 }

@@ -32,7 +32,7 @@ pub use host::{Host, KeyPlace};
 pub use measures::{Measure, Measures, NoMeasure};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
-pub use port::{Digest, Port, PortTls};
+pub use port::{Digest, Port, PortTls, TlsRecords};
 pub use subsystem::{IdentityRule, Security, Subsystem};
 pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 

@@ -67,6 +67,7 @@ use self::credit::Credit;
 use self::transport::{ErrorQueue, OwnMemory, Polled, ZeroCopy};
 use crate::observe::troubles::Trouble;
 use crate::ports::peer::Peer;
+use crate::shared::Agreed;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
 use crate::shared::reactor_context::ReactorContext;
@@ -283,8 +284,11 @@ impl Link {
             self.state = State::Open;
             self.waiting = None;
         }
-        if let Some((header, data)) = self.transport.bytes().and_then(Bytes::digests) {
-            context.shared.set_digests(self.handle, header, data);
+        if let Some(bytes) = self.transport.bytes()
+            && let Some((header, data)) = bytes.digests()
+        {
+            let agreed = Agreed { header_digest: header, data_digest: data, tls_records: bytes.tls_records() };
+            context.shared.set_agreed(self.handle, agreed);
         }
     }
 

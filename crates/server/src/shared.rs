@@ -46,6 +46,15 @@ use crate::shared::range_lock::FusedLocks;
 use crate::shared::share::Unadmitted;
 use crate::shared::shares::Shares;
 
+/// What both ends of a queue's stream have agreed on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreed {
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+    /// Who makes the records of TLS here, where there are any.
+    pub(crate) tls_records: Option<&'static str>,
+}
+
 /// Shared by all threads of one target.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -73,8 +82,8 @@ pub(crate) struct Shared {
     registry: Mutex<Registry>,
     connection_log: Mutex<ConnectionLog>,
     stats: Mutex<Stats>,
-    /// Header and data digest of the connected queues.
-    digests: Mutex<HashMap<Handle, (bool, bool)>>,
+    /// What the streams of the connected queues are like.
+    agreed: Mutex<HashMap<Handle, Agreed>>,
     /// Nothing is accepted any more.
     pub(crate) stopping: AtomicBool,
     /// For connections that may go to any reactor: how many there were.
@@ -130,7 +139,7 @@ impl Shared {
             graveyard: Mutex::default(),
             registry: Mutex::new(registry),
             stats: Mutex::default(),
-            digests: Mutex::default(),
+            agreed: Mutex::default(),
             stopping: AtomicBool::new(false),
             next_reactor: AtomicUsize::new(0),
             heartbeats: Heartbeats::of(reactors.len()),
@@ -289,14 +298,14 @@ impl Shared {
         stats.past.commands() + stats.live.iter().map(|live| live.commands()).sum::<u64>()
     }
 
-    /// Notes which digests a connected queue uses.
-    pub(crate) fn set_digests(&self, handle: Handle, header: bool, data: bool) {
-        self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, (header, data));
+    /// Notes what the stream of a connected queue is like.
+    pub(crate) fn set_agreed(&self, handle: Handle, agreed: Agreed) {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, agreed);
     }
 
-    /// Header and data digest of a queue.
-    pub(crate) fn digests(&self, handle: Handle) -> (bool, bool) {
-        self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).copied().unwrap_or_default()
+    /// What the stream of a queue is like.
+    pub(crate) fn agreed(&self, handle: Handle) -> Agreed {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).copied().unwrap_or_default()
     }
 
     pub(crate) fn refusals(&self) -> Vec<LoggedRefusal> {
@@ -316,7 +325,7 @@ impl Shared {
                 stats.past.add(gone);
             }
         }
-        self.digests.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
     /// Notes a Connect that was refused.

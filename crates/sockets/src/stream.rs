@@ -68,6 +68,9 @@ pub trait Layer: Send {
     /// Whether there is something to receive that the socket does not tell of.
     fn has_received(&self) -> bool;
 
+    /// Its name, for whoever asks what a connection is like.
+    fn name(&self) -> &'static str;
+
     /// Tells the peer that nothing more is sent, if there is room for that.
     fn end(&mut self, socket: &TcpStream);
 }
@@ -120,6 +123,15 @@ impl Stream {
     #[must_use]
     pub fn has_layer(&self) -> bool {
         matches!(self.0, Kind::Layered(..))
+    }
+
+    /// The name of what changes the bytes on their way.
+    #[must_use]
+    pub fn layer(&self) -> Option<&'static str> {
+        match &self.0 {
+            Kind::Layered(_, layer) => Some(layer.name()),
+            Kind::Socket(_) | Kind::Simulated(_) => None,
+        }
     }
 
     /// Whether there is something to receive that the descriptor does not tell of: it was taken
@@ -389,6 +401,10 @@ mod tests {
             !self.received.is_empty()
         }
 
+        fn name(&self) -> &'static str {
+            "inverted"
+        }
+
         fn end(&mut self, _socket: &TcpStream) {
             self.ended.store(true, Ordering::Relaxed);
         }
@@ -404,6 +420,7 @@ mod tests {
         let layer = Inverted { ended: Arc::clone(&ended), ..Inverted::default() };
         let mut stream = Stream::layered(socket, Box::new(layer));
         assert!(stream.wire().is_none() && stream.descriptor().is_some() && stream.readiness().is_none());
+        assert_eq!(stream.layer(), Some("inverted"));
         assert_eq!(stream.send_pinned(&[IoSlice::new(b"secret")], false).unwrap(), None);
         assert_eq!(stream.send(&[IoSlice::new(b"ab"), IoSlice::new(b"c")], false).unwrap(), 3);
         let mut wire = [0; 3];

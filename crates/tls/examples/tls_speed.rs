@@ -1,7 +1,8 @@
 //! What TLS costs: handshakes, and data through two sockets of this machine. Both ends are in one
 //! thread, whose processor time is measured, so that a figure is that of both, whatever else runs.
 //! `cargo run --release -p ebof-tls --example tls_speed`, and behind it `-- BYTES...` for other
-//! sends.
+//! sends. Where the kernel has TLS (`modprobe tls`; guests of tests/vm), its records are measured,
+//! too.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use ebof_authentication::{Hash, KeyMaterial};
 use ebof_sockets::Stream;
-use ebof_tls::{ClientHandshake, Progress, ServerHandshake, TlsPsk};
+use ebof_tls::{ClientHandshake, Progress, RecordsBy, ServerHandshake, TlsPsk};
 use rustix::time::{ClockId, clock_gettime};
 
 fn psk(hash: Hash) -> TlsPsk {
@@ -36,23 +37,26 @@ fn pair() -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-fn handshake(hash: Hash) -> [Stream; 2] {
+/// `None`: the records are not those that were asked for.
+fn handshake(hash: Hash, by: RecordsBy) -> Option<[Stream; 2]> {
     let (client, server) = pair();
-    let (mut client, mut server) = (ClientHandshake::new(client, psk(hash)), ServerHandshake::new(server));
+    let mut client = ClientHandshake::new(client, psk(hash)).with_records(by);
+    let mut server = ServerHandshake::new(server).with_records(by);
     let mut ends = [None, None];
     while ends.iter().any(Option::is_none) {
         if ends[0].is_none()
             && let Progress::Done(secured) = client.advance().unwrap()
         {
-            ends[0] = Some(secured.stream);
+            ends[0] = Some(secured);
         }
         if ends[1].is_none()
             && let Progress::Done(secured) = server.advance(&mut |_| vec![psk(hash)]).unwrap()
         {
-            ends[1] = Some(secured.stream);
+            ends[1] = Some(secured);
         }
     }
-    ends.map(Option::unwrap)
+    let ends = ends.map(Option::unwrap);
+    ends.iter().all(|secured| secured.records == by).then(|| ends.map(|secured| secured.stream))
 }
 
 /// Bytes per second in sends of so many.
@@ -78,11 +82,11 @@ fn speed(mut ends: [Stream; 2], bytes: usize) -> f64 {
 
 fn main() {
     for hash in [Hash::Sha256, Hash::Sha384] {
-        handshake(hash);
+        handshake(hash, RecordsBy::Own);
         let started = now();
         let mut count = 0_u32;
         while now() - started < Duration::from_secs(1) {
-            handshake(hash);
+            handshake(hash, RecordsBy::Own);
             count += 1;
         }
         let each = (now() - started) / count;
@@ -93,10 +97,17 @@ fn main() {
     for bytes in sizes {
         let (client, server) = pair();
         let plain = speed([Stream::from(client), Stream::from(server)], bytes);
-        let [first, second] = [Hash::Sha256, Hash::Sha384].map(|hash| speed(handshake(hash), bytes));
-        let [plain, first, second] = [plain, first, second].map(|speed| speed / 1e9);
-        println!(
-            "sends of {bytes} bytes: {plain:.3} GB/s in the clear, {first:.3} with AES-128, {second:.3} with AES-256"
-        );
+        println!("sends of {bytes} bytes: {:.3} GB/s in the clear", plain / 1e9);
+        for hash in [Hash::Sha256, Hash::Sha384] {
+            for by in [RecordsBy::Own, RecordsBy::Kernel] {
+                match handshake(hash, by) {
+                    Some(ends) => {
+                        let speed = speed(ends, bytes) / 1e9;
+                        println!("    {speed:.3} with {} by {}", psk(hash).suite(), by.name());
+                    }
+                    None => println!("    - with {} by {}: the kernel has no TLS", psk(hash).suite(), by.name()),
+                }
+            }
+        }
     }
 }

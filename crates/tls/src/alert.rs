@@ -37,6 +37,11 @@ impl Alert {
     pub const UNKNOWN_PSK_IDENTITY: Self = Self(115);
     pub(crate) const USER_CANCELED: Self = Self(90);
 
+    /// What is in its record (RFC 8446, 6): close_notify is a warning, all others are fatal.
+    pub(crate) fn record(self) -> [u8; 2] {
+        [if self == Self::CLOSE_NOTIFY { 1 } else { 2 }, self.0]
+    }
+
     /// Its name in RFC 8446.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {

@@ -3,15 +3,15 @@
 use std::net::TcpStream;
 
 use crate::error::HandshakeError;
-use crate::handshake::{self, Progress};
+use crate::handshake::{self, Progress, RecordOptions};
 use crate::psk::TlsPsk;
-use crate::records::Limits;
+use crate::records::{Limits, RecordsBy};
 use crate::s2n::{Mode, Session};
 
 /// A handshake with a target. After an error, the connection is closed.
 pub struct ClientHandshake {
     state: State,
-    limits: Limits,
+    wanted: RecordOptions,
 }
 
 enum State {
@@ -33,7 +33,15 @@ impl ClientHandshake {
     /// As [`ClientHandshake::new`], with other limits.
     #[must_use]
     pub fn with_limits(socket: TcpStream, psk: TlsPsk, limits: Limits) -> Self {
-        Self { state: State::New { socket, psk }, limits }
+        let wanted = RecordOptions { limits, ..RecordOptions::default() };
+        Self { state: State::New { socket, psk }, wanted }
+    }
+
+    /// With records of this kind.
+    #[must_use]
+    pub fn with_records(mut self, records: RecordsBy) -> Self {
+        self.wanted.records = records;
+        self
     }
 
     /// Goes on as far as it can without waiting.
@@ -42,11 +50,13 @@ impl ClientHandshake {
     /// Why there will be no connection.
     pub fn advance(&mut self) -> Result<Progress, HandshakeError> {
         let (mut session, psk) = match std::mem::replace(&mut self.state, State::Over) {
-            State::New { socket, psk } => (Box::new(Session::new(socket, Mode::Client, &psk, Vec::new())?), psk),
+            State::New { socket, psk } => {
+                (Box::new(Session::new(socket, Mode::Client, &psk, Vec::new(), self.wanted.records)?), psk)
+            }
             State::Negotiating { session, psk } => (session, psk),
             State::Over => return Err(HandshakeError::Over),
         };
-        let progress = handshake::advance(&mut session, &psk, 0, self.limits)?;
+        let progress = handshake::advance(&mut session, &psk, 0, self.wanted)?;
         if !matches!(progress, Progress::Done(_)) {
             self.state = State::Negotiating { session, psk };
         }

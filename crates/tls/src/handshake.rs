@@ -3,8 +3,9 @@
 use ebof_sockets::Stream;
 
 use crate::error::HandshakeError;
+use crate::kernel::NotInKernel;
 use crate::psk::TlsPsk;
-use crate::records::{Limits, Records};
+use crate::records::{KernelRecords, Limits, Records, RecordsBy};
 use crate::s2n::{Established, Session, Step};
 use crate::schedule::Suite;
 
@@ -31,6 +32,17 @@ pub struct Secured {
     pub candidate: usize,
     /// The cipher suite.
     pub suite: Suite,
+    /// Who makes and opens the records.
+    pub records: RecordsBy,
+    /// Why that is not the kernel, where it was to be.
+    pub not_in_kernel: Option<NotInKernel>,
+}
+
+/// What the records of a connection are to be like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecordOptions {
+    pub(crate) limits: Limits,
+    pub(crate) records: RecordsBy,
 }
 
 /// Goes on with a handshake that s2n-tls carries out with this key.
@@ -38,17 +50,41 @@ pub(crate) fn advance(
     session: &mut Session,
     psk: &TlsPsk,
     candidate: usize,
-    limits: Limits,
+    wanted: RecordOptions,
 ) -> Result<Progress, HandshakeError> {
     match session.advance()? {
         Step::Readable => Ok(Progress::Readable),
         Step::Writable => Ok(Progress::Writable),
         Step::Done => {
-            let Established { socket, received, ours, theirs } = session.finish(psk.suite())?;
-            let identity = psk.identity().to_owned();
-            let records = Records::new(psk.suite(), ours, theirs, received, limits)?;
-            let stream = Stream::layered(socket, Box::new(records));
-            Ok(Progress::Done(Secured { stream, identity, candidate, suite: psk.suite() }))
+            let established = session.finish(psk.suite())?;
+            secure(established, psk, candidate, wanted).map(Progress::Done)
         }
     }
+}
+
+fn secure(
+    established: Established,
+    psk: &TlsPsk,
+    candidate: usize,
+    wanted: RecordOptions,
+) -> Result<Secured, HandshakeError> {
+    let (identity, suite) = (psk.identity().to_owned(), psk.suite());
+    let done = |stream, records, not_in_kernel| Secured { stream, identity, candidate, suite, records, not_in_kernel };
+    let not_in_kernel = match wanted.records {
+        RecordsBy::Own => None,
+        RecordsBy::Kernel if !established.received.is_empty() => Some(NotInKernel::Early),
+        RecordsBy::Kernel => {
+            let Established { socket, ours, theirs, .. } = &established;
+            match KernelRecords::install(socket, suite, ours, theirs, wanted.limits) {
+                Ok(installed) => {
+                    let layer = Box::new(installed.map_err(HandshakeError::Io)?);
+                    return Ok(done(Stream::layered(established.socket, layer), RecordsBy::Kernel, None));
+                }
+                Err(reason) => Some(reason),
+            }
+        }
+    };
+    let Established { socket, received, ours, theirs } = established;
+    let records = Records::new(suite, ours, theirs, received, wanted.limits)?;
+    Ok(done(Stream::layered(socket, Box::new(records)), RecordsBy::Own, not_in_kernel))
 }

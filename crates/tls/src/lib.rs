@@ -7,8 +7,9 @@
 //! | [`first_bytes`] | whether a connection begins with TLS or in the clear |
 //! | [`ServerHandshake`] | the target's end: a binder decides which key the peer means |
 //! | [`ClientHandshake`] | the host's end: one key |
-//! | `s2n` | the handshake itself, by s2n-tls; all unsafe code |
-//! | `records` | what follows: data, KeyUpdate, alerts |
+//! | `s2n` | the handshake itself, by s2n-tls; its unsafe code |
+//! | `records` | what follows: data, KeyUpdate, alerts; made here or by the kernel ([`RecordsBy`]) |
+//! | `kernel` | the system calls of the kernel's TLS; their unsafe code |
 //!
 //! Nothing waits and there is no thread: sockets do not block, and [`Progress`] says what to wait
 //! for. It deliberately owns no time-outs, which are the caller's, and no keys: which ones there
@@ -24,6 +25,8 @@ mod first_bytes;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod handshake;
+#[expect(unsafe_code, reason = "system calls with control messages that no library has")]
+mod kernel;
 mod psk;
 mod records;
 #[expect(unsafe_code, reason = "s2n-tls calls back from C; see the rule at the top of the file")]
@@ -37,8 +40,9 @@ pub use client_hello::HelloError;
 pub use error::{HandshakeError, LibraryError, OfferedIdentity};
 pub use first_bytes::{FIRST_BYTES, FirstBytes, first_bytes};
 pub use handshake::{Progress, Secured};
+pub use kernel::NotInKernel;
 pub use psk::{PskError, TlsPsk};
-pub use records::{Limits, RecordError};
+pub use records::{Limits, RecordError, RecordsBy};
 pub use schedule::Suite;
 pub use server::ServerHandshake;
 

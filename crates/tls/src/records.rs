@@ -4,8 +4,11 @@
 //! Owns the two directions and what goes from one to the other: a KeyUpdate that is to be answered,
 //! and the alert for what a peer must not send. It does not know what the data are.
 
+mod control;
+mod end;
 mod error;
 mod half;
+mod kernel;
 mod receiver;
 mod sender;
 
@@ -24,6 +27,7 @@ use receiver::Receiver;
 use sender::Sender;
 
 pub use error::RecordError;
+pub(crate) use kernel::KernelRecords;
 
 /// Both directions of a connection.
 pub(crate) struct Records {
@@ -47,6 +51,33 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { key_blocks: 1 << 34 }
+    }
+}
+
+/// Who makes and opens the records of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordsBy {
+    /// This process.
+    #[default]
+    Own,
+    /// The kernel, where it can.
+    Kernel,
+}
+
+impl RecordsBy {
+    /// Its name in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Kernel => "kernel",
+        }
+    }
+
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Own, Self::Kernel].into_iter().find(|by| by.name() == name)
     }
 }
 
@@ -99,6 +130,10 @@ impl Layer for Records {
 
     fn has_received(&self) -> bool {
         self.receiver.has_received()
+    }
+
+    fn name(&self) -> &'static str {
+        RecordsBy::Own.name()
     }
 
     fn end(&mut self, socket: &TcpStream) {

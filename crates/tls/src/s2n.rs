@@ -33,6 +33,7 @@ use zeroize::Zeroizing;
 use crate::alert::Alert;
 use crate::error::{HandshakeError, LibraryError};
 use crate::psk::TlsPsk;
+use crate::records::RecordsBy;
 use crate::schedule::Suite;
 
 /// Which end of a connection.
@@ -103,10 +104,20 @@ fn config(policy: Policy) -> Result<Config, Error> {
 impl Session {
     /// With this key only. `received` was read from the socket before, and is what s2n-tls reads
     /// first.
-    pub(crate) fn new(socket: TcpStream, mode: Mode, psk: &TlsPsk, received: Vec<u8>) -> Result<Self, HandshakeError> {
+    ///
+    /// Where the kernel is to open what follows, nothing of that is read.
+    pub(crate) fn new(
+        socket: TcpStream,
+        mode: Mode,
+        psk: &TlsPsk,
+        received: Vec<u8>,
+        records: RecordsBy,
+    ) -> Result<Self, HandshakeError> {
         let connection = with_clean_stack(|| connection(mode, psk)).map_err(library)?;
         let count = received.len() as u64;
-        let io = Io { socket, received, taken: 0, count, sent: 0, blocked: Step::Readable, error: None, secrets: None };
+        let reads_ahead = records == RecordsBy::Own;
+        let blocked = Step::Readable;
+        let io = Io { socket, received, taken: 0, reads_ahead, count, sent: 0, blocked, error: None, secrets: None };
         Ok(Self { mode, connection, io: Some(Box::new(io)) })
     }
 
@@ -219,6 +230,8 @@ struct Io {
     /// What was read from the socket, of which s2n-tls has `taken`.
     received: Vec<u8>,
     taken: usize,
+    /// More may be read than s2n-tls asks for.
+    reads_ahead: bool,
     /// All that was read.
     count: u64,
     sent: u64,
@@ -244,7 +257,7 @@ impl Io {
     fn receive(&mut self, bytes_max: usize) -> io::Result<&[u8]> {
         if self.taken == self.received.len() {
             self.taken = 0;
-            self.received.resize(READ_BYTES, 0);
+            self.received.resize(if self.reads_ahead { READ_BYTES } else { bytes_max.min(READ_BYTES) }, 0);
             let read = self.socket.read(&mut self.received);
             self.received.truncate(*read.as_ref().unwrap_or(&0));
             self.count += read? as u64;
@@ -378,6 +391,7 @@ mod tests {
             socket,
             received: Vec::new(),
             taken: 0,
+            reads_ahead: true,
             count: 0,
             sent: 0,
             blocked: Step::Readable,

@@ -77,13 +77,24 @@ pub(crate) struct TrafficKey {
     pub(crate) iv: Zeroizing<[u8; NONCE_BYTES]>,
 }
 
+/// The same, as bytes.
+pub(crate) struct RecordKey {
+    pub(crate) key: KeyMaterial,
+    pub(crate) iv: Zeroizing<[u8; NONCE_BYTES]>,
+}
+
 /// The keys of records that a traffic secret stands for (RFC 8446, 7.3).
-pub(crate) fn traffic_key(suite: Suite, secret: &KeyMaterial) -> Result<TrafficKey, Unspecified> {
-    let algorithm = suite.algorithm();
-    let key = expand_label(suite.hash(), secret, "key", &[], algorithm.key_len());
-    let key = LessSafeKey::new(with_clean_stack(|| UnboundKey::new(algorithm, key.bytes()))?);
+pub(crate) fn record_key(suite: Suite, secret: &KeyMaterial) -> RecordKey {
+    let key = expand_label(suite.hash(), secret, "key", &[], suite.algorithm().key_len());
     let mut iv = Zeroizing::new([0; NONCE_BYTES]);
     iv.copy_from_slice(expand_label(suite.hash(), secret, "iv", &[], NONCE_BYTES).bytes());
+    RecordKey { key, iv }
+}
+
+/// The same, for aws-lc.
+pub(crate) fn traffic_key(suite: Suite, secret: &KeyMaterial) -> Result<TrafficKey, Unspecified> {
+    let RecordKey { key, iv } = record_key(suite, secret);
+    let key = LessSafeKey::new(with_clean_stack(|| UnboundKey::new(suite.algorithm(), key.bytes()))?);
     Ok(TrafficKey { key, iv })
 }
 
@@ -131,9 +142,8 @@ mod tests {
     #[test]
     fn keys_of_records_are_those_of_rfc_8448() {
         let secret = KeyMaterial::new(bytes("a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643"));
-        let key = expand_label(Hash::Sha256, &secret, "key", &[], 16);
-        assert_eq!(key.bytes(), bytes("9f02283b6c9c07efc26bb9f2ac92e356"));
-        let made = traffic_key(Suite::Aes128GcmSha256, &secret).unwrap();
+        let made = record_key(Suite::Aes128GcmSha256, &secret);
+        assert_eq!(made.key.bytes(), bytes("9f02283b6c9c07efc26bb9f2ac92e356"));
         assert_eq!(made.iv.to_vec(), bytes("cf782b88dd83549aadf1e984"));
     }
 

@@ -7,16 +7,16 @@ use std::net::TcpStream;
 use crate::client_hello::{ClientHello, HELLO_BYTES_MAX, Offer};
 use crate::error::{HandshakeError, OfferedIdentity};
 use crate::first_bytes::{FIRST_BYTES, FirstBytes, first_bytes};
-use crate::handshake::{self, Progress};
+use crate::handshake::{self, Progress, RecordOptions};
 use crate::psk::TlsPsk;
-use crate::records::Limits;
+use crate::records::{Limits, RecordsBy};
 use crate::s2n::{Mode, Session};
 use crate::schedule;
 
 /// A handshake with a host. After an error, the connection is closed.
 pub struct ServerHandshake {
     state: State,
-    limits: Limits,
+    wanted: RecordOptions,
 }
 
 enum State {
@@ -45,7 +45,15 @@ impl ServerHandshake {
     /// As [`ServerHandshake::new`], with other limits.
     #[must_use]
     pub fn with_limits(socket: TcpStream, limits: Limits) -> Self {
-        Self { state: State::Hello { socket, received: Vec::new() }, limits }
+        let wanted = RecordOptions { limits, ..RecordOptions::default() };
+        Self { state: State::Hello { socket, received: Vec::new() }, wanted }
+    }
+
+    /// With records of this kind.
+    #[must_use]
+    pub fn with_records(mut self, records: RecordsBy) -> Self {
+        self.wanted.records = records;
+        self
     }
 
     /// Goes on as far as it can without waiting.
@@ -97,7 +105,7 @@ impl ServerHandshake {
             }
         };
         let chosen = choose(&hello, find).map_err(told)?;
-        let session = Session::new(socket, Mode::Server, &chosen.psk, received)?;
+        let session = Session::new(socket, Mode::Server, &chosen.psk, received, self.wanted.records)?;
         self.negotiate(Box::new(session), chosen)
     }
 
@@ -105,7 +113,7 @@ impl ServerHandshake {
     /// sends a second ClientHello. s2n-tls checks that one's binder, with the key that the first
     /// one's decided on; a host that offers another identity there is refused.
     fn negotiate(&mut self, mut session: Box<Session>, chosen: Chosen) -> Result<Progress, HandshakeError> {
-        let progress = handshake::advance(&mut session, &chosen.psk, chosen.candidate, self.limits)?;
+        let progress = handshake::advance(&mut session, &chosen.psk, chosen.candidate, self.wanted)?;
         if !matches!(progress, Progress::Done(_)) {
             self.state = State::Negotiating { session, chosen };
         }

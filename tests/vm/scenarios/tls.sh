@@ -28,6 +28,9 @@ machine() {
   boot_guest -t 900 -f "$kernel_required:4420" -f "$kernel_allowed:4421" -- "$required" "$allowed" "$plain"
   check "SIGTERM ends the target with status 0" stop tls TERM 30
   check "it did not panic" eval "! grep -n panicked '$work/tls.log'"
+  # A port has `tls_records = "kernel"`.
+  [[ -e /proc/net/tls_stat ]] ||
+    check "it said once that this kernel has no TLS" test "$(grep -c "TLS records are not the kernel's.*modprobe tls" "$work/tls.log")" == 1
   check "no key is in what it logged" eval "! grep -nF -f <(cut -d: -f3 '$work'/keys/*) '$work/tls.log'"
 }
 cleanup() { [[ -z $attached ]] || "$ebof" disconnect -n "$kernel" >/dev/null 2>&1; }
@@ -58,6 +61,7 @@ tls = "required"
 [[ports]]
 listen = "tcp://127.0.0.1:$allowed"
 tls = "allowed"
+tls_records = "kernel"
 [[ports]]
 listen = "tcp://127.0.0.1:$plain"
 [[hosts]]
@@ -262,22 +266,59 @@ step_keyrings() {
   check_fails "... with that of another number" 'has no key' with_keyring 1 --tls-key 1
   check_fails "... with that of another host" 'has no key' with_keyring 2
   check_fails "... of a keyring that is not there" 'no keyring' with_keyring 1 --keyring .other
+  step_kernels_records
   cat >/tmp/keyring.toml <<TOML
-ports = [{ listen = "tcp://127.0.0.1:$own", tls = "required" }]
+target = { control = "/tmp/keyring.sock" }
+ports = [{ listen = "tcp://127.0.0.1:$own", tls = "required", tls_records = "kernel" }]
 hosts = [{ nqn = "${host}1", tls_psk = { keyring = ".nvme" } }]
 [[subsystems]]
 nqn = "$served"
 allow_any_host = true
 namespaces = ["mem:16Mi"]
 TOML
-  ebof serve --config /tmp/keyring.toml >/tmp/keyring.log 2>&1 &
+  ebof serve --confine all --config /tmp/keyring.toml >/tmp/keyring.log 2>&1 &
   process[keyring]=$!
   check "ebof serve listens" until_true 60 reachable "$own" || { note </tmp/keyring.log; return; }
   address=127.0.0.1 port=$own nqn=$served
-  connects_secured 1 -i 1 && check_reads
+  if connects_secured 1 -i 2; then
+    check_equal "the kernel makes the records of all its queues" "kernel" "$(records_there)"
+    captures $own lo
+    check "marks are written and read" marks_go "$(namespace_device 1)"
+    check_captured hidden
+    verified_writes "fio: random writes of 4 KiB to 1 MiB, CRC32C verified, depth 4" "$(namespace_device 1)" \
+      --bssplit=4k/40:64k/30:1m/30 --size=3M --iodepth=4
+  fi
   disconnects
   check "SIGTERM ends it with status 0" stop keyring TERM 30
   address=10.0.2.2 port=$required
+}
+
+# Who makes the records of the queues of the target in the guest.
+records_there() {
+  printf 'GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' |
+    socat -t 0.1 -,ignoreeof UNIX-CONNECT:/tmp/keyring.sock | sed '1,/^\r$/d' |
+    jq -r '[.controllers[].queues[].tls_records] | unique | join(" ")'
+}
+
+# Connections whose records the guest's kernel has made, so far.
+kernels_connections() { awk '$1 == "TlsTxSw" { print $2 }' /proc/net/tls_stat; }
+
+# ebof's host whose records the guest's kernel makes, the target making its own.
+step_kernels_records() {
+  local before
+  before=$(kernels_connections)
+  captures "$required"
+  writes_and_reads "with records of the kernel at the host" "nvme+tcp://$address:$required/$served/1"
+  check_captured hidden
+  check "the kernel had the keys of these connections" test "$(kernels_connections)" -gt "$((before + 1))"
+}
+
+# writes_and_reads TEXT URI: marks, by ebof in the guest, with records of the kernel.
+writes_and_reads() {
+  local -a how=("$2" --hostnqn "${host}1" --tls --tls-records kernel -s 0 -c 511 -z 262144)
+  check "ebof write, $1" ebof write "${how[@]}" -d /ctl/marked
+  check "ebof read" ebof read "${how[@]}" -d /tmp/back
+  check "the data read are those written" cmp /ctl/marked /tmp/back
 }
 
 # check_record PORT SAYS [FLAG...]: what the discovery log that a port gives says of $served there.
@@ -349,9 +390,10 @@ step_refusals() {
   check "no controller is left" no_controllers $guarded
 }
 
-# captures PORT: from now on, what goes over the network by this port goes to /ctl/capture, too.
+# captures PORT [INTERFACE]: from now on, what goes over the network by this port goes to
+# /ctl/capture, too.
 captures() {
-  tcpdump -Z root -i eth0 --immediate-mode -B 65536 -s 65535 -U -w /ctl/capture "tcp port $1" 2>/tmp/capture.log &
+  tcpdump -Z root -i "${2:-eth0}" --immediate-mode -B 65536 -s 65535 -U -w /ctl/capture "tcp port $1" 2>/tmp/capture.log &
   process[capture]=$!
   check "tcpdump captures" until_true 60 grep -q 'listening on' /tmp/capture.log
 }
@@ -445,6 +487,7 @@ step_kernels_target() {
   for kind in 0 1 2; do keeps 1 $kind $kind $kernel; done
   keeps 1 1 1 $discovery
   ask by_uri
+  writes_and_reads "with records of the kernel at both ends" "nvme+tcp://127.0.0.1:4420/$kernel/2"
   captures 4421
   ask writes_marks
   check_captured hidden

@@ -15,6 +15,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/backend/src/uring.rs",
     "crates/rights/src/install.rs",
     "crates/rights/tests/it/raw.rs",
+    "crates/tls/src/kernel.rs",
     "crates/tls/src/s2n.rs",
     "crates/vault/src/kept.rs",
     "crates/vault/src/pages.rs",

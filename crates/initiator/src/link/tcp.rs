@@ -373,7 +373,7 @@ impl Transport for Tcp {
                     // The peer may have sent C2HTermReq before it closed: the next receive reports
                     // that, or the end.
                     ErrorKind::BrokenPipe => return Ok(()),
-                    _ => return Err(Loss::Network(errno(&error))),
+                    _ => return Err(loss(&error)),
                 },
             };
             let zerocopy = &mut self.zerocopy;

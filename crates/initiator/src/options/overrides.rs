@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebof_nvme::{HostId, Nqn};
+use ebof_tls::RecordsBy;
 
 use crate::options::Options;
 use crate::options::keys::{KeySource, PskSource, Tls};
@@ -41,7 +42,7 @@ pub struct Overrides {
     #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::absolute))]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Connect over TLS, with the key of --tls-key-file, or one of the kernel's keyring
-    #[cfg_attr(feature = "clap", arg(long))]
+    #[cfg_attr(feature = "clap", arg(long, group = "secured"))]
     pub tls: bool,
     /// A file with our key for TLS (a PSK), which nobody else may read
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", requires = "tls", value_parser = parse::absolute))]
@@ -58,8 +59,13 @@ pub struct Overrides {
     pub tls_key: Option<String>,
     /// Authenticate, and go on over TLS with a key that this has generated (secure channel
     /// concatenation)
-    #[cfg_attr(feature = "clap", arg(long, conflicts_with = "tls"))]
+    #[cfg_attr(feature = "clap", arg(long, group = "secured", conflicts_with = "tls"))]
     pub concat: bool,
+    /// Who makes and opens the records of TLS: this process (own) or the kernel, where it can
+    /// [default: own]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "own|kernel", requires = "secured", value_parser = parse::tls_records))]
+    #[cfg_attr(feature = "serde", serde(with = "text::tls_records"))]
+    pub tls_records: Option<RecordsBy>,
     /// I/O queues; one for each processor where nothing is said. For reads only, where there are
     /// write queues
     #[cfg_attr(feature = "clap", arg(short = 'i', long, value_name = "N", value_parser = parse::number::<u16>))]
@@ -161,6 +167,7 @@ impl Overrides {
             ("--data-digest", self.data_digest),
             ("--tls", self.tls),
             ("--concat", self.concat),
+            ("--tls-records", self.tls_records.is_some()),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(option, _)| option)
     }
@@ -177,6 +184,7 @@ impl Overrides {
             busy_poll_budget: None,
             zerocopy_send: None,
             bulk_bytes: None,
+            tls_records: None,
             hdr_digest: false,
             data_digest: false,
             ..self.clone()
@@ -216,6 +224,7 @@ impl Overrides {
         options.dhchap_ctrl_key = self.dhchap_ctrl_secret_file.clone().map(KeySource::File);
         options.tls = self.tls.then(|| Tls::new(self.psk_source()));
         options.concat = self.concat;
+        set(&mut options.tls_records, self.tls_records);
         options.host_traddr.clone_from(&self.host_traddr);
         options.host_iface.clone_from(&self.host_iface);
         set(&mut options.nr_io_queues, self.nr_io_queues);
@@ -259,6 +268,7 @@ pub mod parse {
 
     use ebof_grammar::units::{format_size, parse_size};
     use ebof_nvme::HostId;
+    use ebof_tls::RecordsBy;
 
     pub use ebof_grammar::units::parse_number as number;
 
@@ -294,6 +304,14 @@ pub mod parse {
     /// The least limit of large writes' bytes: in less there is nothing large.
     const BULK_BYTES_MIN: u32 = 4 << 10;
 
+    /// Parses who makes the records of TLS.
+    ///
+    /// # Errors
+    /// It is neither `own` nor `kernel`.
+    pub fn tls_records(text: &str) -> Result<RecordsBy, String> {
+        RecordsBy::named(text).ok_or_else(|| "want own or kernel".to_owned())
+    }
+
     /// Parses the minimum size of zero-copy sends.
     ///
     /// # Errors
@@ -327,6 +345,22 @@ mod text {
         pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nqn>, D::Error> {
             let text = Option::<String>::deserialize(deserializer)?;
             text.map(|text| Nqn::parse(&text).map_err(D::Error::custom)).transpose()
+        }
+    }
+
+    pub(super) mod tls_records {
+        use ebof_tls::RecordsBy;
+        use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
+
+        #[expect(clippy::ref_option, reason = "serde hands references")]
+        pub(crate) fn serialize<S: Serializer>(records: &Option<RecordsBy>, serializer: S) -> Result<S::Ok, S::Error> {
+            records.map(RecordsBy::name).serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RecordsBy>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            text.map(|text| RecordsBy::named(&text).ok_or_else(|| D::Error::custom("neither own nor kernel")))
+                .transpose()
         }
     }
 
@@ -383,6 +417,7 @@ mod tests {
             keyring: None,
             tls_key: None,
             concat: true,
+            tls_records: Some(RecordsBy::Kernel),
             nr_io_queues: Some(3),
             nr_write_queues: Some(4),
             nr_poll_queues: Some(5),
@@ -420,6 +455,7 @@ mod tests {
             dhchap_ctrl_key: Some(KeySource::File("/b".into())),
             tls: Some(Tls::new(PskSource::File("/c".into()))),
             concat: true,
+            tls_records: RecordsBy::Kernel,
             nr_io_queues: 3,
             nr_write_queues: 4,
             nr_poll_queues: 5,

@@ -104,10 +104,11 @@ fn status() -> Status {
                 thread: 0,
                 header_digest: true,
                 data_digest: false,
+                tls_records: None,
                 commands: 17,
             }],
-            proving: Vec::new(),
         }],
+        proving: Vec::new(),
     }
 }
 

@@ -68,6 +68,9 @@ pub struct Port {
     /// Whether connections are TLS connections, over TCP.
     #[serde(skip_serializing_if = "PortTls::is_off")]
     pub tls: PortTls,
+    /// Who makes and opens the records of TLS.
+    #[serde(skip_serializing_if = "TlsRecords::is_own")]
+    pub tls_records: TlsRecords,
     /// Payloads of this size or more are sent without a copy (`MSG_ZEROCOPY`) where they are in
     /// buffers, in bytes; `None` copies all.
     #[serde(rename = "zerocopy_send", skip_serializing_if = "Option::is_none", serialize_with = "as_optional_size")]
@@ -124,6 +127,31 @@ impl PortTls {
     }
 }
 
+/// Who makes and opens the records of TLS connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsRecords {
+    /// The target.
+    #[default]
+    Own,
+    /// The kernel, where it can.
+    Kernel,
+}
+
+impl TlsRecords {
+    const NAMES: &[&str] = &["own", "kernel"];
+
+    fn named(name: &str) -> Self {
+        if name == "kernel" { Self::Kernel } else { Self::Own }
+    }
+
+    /// Whether it is the default.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+}
+
 impl Port {
     /// A port with the defaults, named after its address.
     #[must_use]
@@ -148,6 +176,7 @@ impl Port {
             busy_poll_us: None,
             prefer_busy_poll: false,
             tls: PortTls::Off,
+            tls_records: TlsRecords::Own,
             zerocopy_send_bytes: None,
             host: None,
             enabled: true,
@@ -188,6 +217,7 @@ impl Port {
             ("header_digest", self.header_digest != without.header_digest),
             ("data_digest", self.data_digest != without.data_digest),
             ("tls", self.tls != without.tls),
+            ("tls_records", self.tls_records != without.tls_records),
             ("tos", self.tos.is_some()),
             ("so_priority", self.so_priority.is_some()),
             ("zerocopy_send", self.zerocopy_send_bytes.is_some()),
@@ -292,6 +322,14 @@ impl Port {
             default: Words("`\"off\"`"),
             text: "TLS 1.3 with keys of `[[hosts]]` (`tls_psk`): `\"required\"`, or `\"allowed\"`, where the first \
                    bytes of a connection tell which it is. See [security](security.md#tls)",
+        },
+        Key {
+            name: "tls_records",
+            form: Form::Name { names: TlsRecords::NAMES, set: |port, name| port.tls_records = TlsRecords::named(name) },
+            default: Words("`\"own\"`"),
+            text: "who makes and opens the records of TLS: the target, or the kernel (`modprobe tls`). Where the kernel \
+                   cannot, the target does, and says so. Before Linux 6.14 a connection ends when its key has to be \
+                   changed. See [security](security.md#tls)",
         },
         Key {
             name: "max_queue_size",

@@ -380,6 +380,9 @@ fn a_port_for_which_no_host_can_get_a_key_causes_a_warning() {
         assert_eq!(remarks(target, "allowed", ""), *expected, "{target}");
         assert!(remarks(target, "allowed", "tls_psk = { file = \"/p\" }").is_empty(), "{target}");
     }
+    let records = "\"\ntls_records = \"kernel";
+    assert_eq!(remarks("", &format!("off{records}"), ""), ["port t has `tls_records`, and no TLS"]);
+    assert!(remarks("", &format!("allowed{records}"), "").is_empty());
 }
 
 #[test]

@@ -240,6 +240,7 @@ fn the_effect_of_a_ports_change_depends_on_the_key() {
     assert_eq!(with("id = 7"), Some(Effect::Disruptive));
     assert_eq!(with("tls = \"allowed\""), Some(Effect::NewConnections));
     assert_eq!(with("tls = \"required\""), Some(Effect::Disruptive));
+    assert_eq!(with("tls_records = \"kernel\""), Some(Effect::NewConnections));
 }
 
 #[test]

@@ -55,6 +55,10 @@ fn remark_on_tls(config: &Config, out: &mut Collector<'_>) {
             out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
         }
     }
+    if let Some(port) = config.ports.iter().find(|port| port.tls.is_off() && !port.tls_records.is_own()) {
+        let message = format!("port {} has `tls_records`, and no TLS", port.name);
+        out.warning(0..0, message, "set its `tls` to \"required\" or \"allowed\"");
+    }
     // Where connections without TLS are allowed, authentication may generate a key.
     let has_secret = config.hosts.iter().any(|host| host.dhchap_key.is_some());
     let is_unused = |port: &&Port| has_tls(port) && !has_psk && !(has_secret && port.tls == PortTls::Allowed);

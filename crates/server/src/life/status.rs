@@ -16,8 +16,8 @@ use crate::life::in_force::InForce;
 use crate::life::object::known_uuid;
 use crate::observe::stats::{Kind, Totals};
 use crate::ports::port::PortState;
-use crate::shared::Shared;
 use crate::shared::handle::reactor_of;
+use crate::shared::{Agreed, Shared};
 
 /// The status of what is in force.
 pub(crate) struct InForceStatus<'a> {
@@ -94,13 +94,14 @@ impl<'a> InForceStatus<'a> {
     }
 
     fn queue_status(&self, info: &ebof_fabrics::QueueInfo) -> QueueStatus {
-        let (header_digest, data_digest) = self.shared.digests(info.handle);
+        let Agreed { header_digest, data_digest, tls_records } = self.shared.agreed(info.handle);
         QueueStatus {
             id: info.id.0,
             entries: info.entries,
             thread: u16::try_from(reactor_of(info.handle)).unwrap_or(u16::MAX),
             header_digest,
             data_digest,
+            tls_records: tls_records.map(str::to_owned),
             commands: info.counts.read_commands + info.counts.write_commands + info.counts.other_commands,
         }
     }

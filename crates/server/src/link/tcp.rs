@@ -374,6 +374,10 @@ impl Bytes for Tcp {
         self.core.initialized().map(|parameters| (parameters.header_digest, parameters.data_digest))
     }
 
+    fn tls_records(&self) -> Option<&'static str> {
+        self.stream.layer()
+    }
+
     #[inline]
     fn awaits_data(&self) -> bool {
         !self.transfers.is_empty() || self.incoming.is_some()

@@ -209,6 +209,9 @@ pub(crate) trait Bytes {
     /// Header and data digest that both ends have agreed on.
     fn digests(&self) -> Option<(bool, bool)>;
 
+    /// Who makes the records of TLS, where the stream has it.
+    fn tls_records(&self) -> Option<&'static str>;
+
     /// Puts data of the host that are in front of `input` where they belong.
     fn place_data(&mut self, input: &mut &[u8]);
 

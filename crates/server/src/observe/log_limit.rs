@@ -73,6 +73,8 @@ pub(crate) enum Kind {
     Unwatched,
     /// This machine lacks what a host's proof needs.
     Unprovable,
+    /// The kernel was to make the records of TLS, and does not.
+    NotInKernel,
     /// A network card keeps memory.
     Pinned,
     /// A device failed.
@@ -107,7 +109,7 @@ impl Kind {
             Self::Connected | Self::Ended | Self::Broken | Self::Lost => 256,
             // The medium reports so many at once; each is of another block.
             Self::Damaged | Self::Mended => 16,
-            Self::Device(_) => 1,
+            Self::Device(_) | Self::NotInKernel => 1,
             _ => 5,
         }
     }
@@ -124,6 +126,7 @@ impl Kind {
             Self::ClientRefused => "refused requests of virtual machines",
             Self::Unwatched => "connections that cannot be watched",
             Self::Unprovable => "proofs of hosts that this machine cannot take",
+            Self::NotInKernel => "connections without records of the kernel",
             Self::Pinned => "network cards that keep memory",
             Self::Device(_) => "device errors",
             Self::Protection => "mismatches of protection information",

@@ -18,15 +18,15 @@ use ebof_authentication::psk::KeyOrigin;
 use ebof_authentication::{HostPsk, Identity};
 use ebof_fabrics::{Channel, PskSource, TlsPeer};
 use ebof_manage::api::RefusalReason;
-use ebof_manage::config::PortTls;
+use ebof_manage::config::{PortTls, TlsRecords};
 use ebof_sockets::Stream;
-use ebof_tls::{FirstBytes, Progress, Secured, ServerHandshake, TlsPsk, first_bytes};
+use ebof_tls::{FirstBytes, Progress, RecordsBy, Secured, ServerHandshake, TlsPsk, first_bytes};
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
 
 use super::admission;
 use super::source::timespec;
-use crate::observe::log_limit::Kind;
+use crate::observe::log_limit::{Kind, LogSubject};
 use crate::ports::peer::Peer;
 use crate::shared::Shared;
 use crate::shared::mailbox::{Incoming, Mailbox};
@@ -295,7 +295,13 @@ fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> Outcome {
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
                 return Outcome::Waits(Stage::Silent(socket), flags);
             }
-            Ok(FirstBytes::ClientHello) => Box::new(ServerHandshake::new(socket)),
+            Ok(FirstBytes::ClientHello) => {
+                let records = match peer.port.config.tls_records {
+                    TlsRecords::Own => RecordsBy::Own,
+                    TlsRecords::Kernel => RecordsBy::Kernel,
+                };
+                Box::new(ServerHandshake::new(socket).with_records(records))
+            }
             Ok(FirstBytes::IcReq) if peer.port.config.tls == PortTls::Required => {
                 let detail = "the host speaks NVMe/TCP without TLS, and the port wants TLS".to_owned();
                 return Outcome::Refused(RefusalReason::TlsRequired, None, detail);
@@ -317,10 +323,18 @@ fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> Outcome {
     match progress {
         Ok(Progress::Readable) => Outcome::Waits(Stage::Tls(handshake), epoll::EventFlags::IN),
         Ok(Progress::Writable) => Outcome::Waits(Stage::Tls(handshake), epoll::EventFlags::OUT),
-        Ok(Progress::Done(Secured { stream, identity, .. })) => match identity.parse::<Identity>() {
-            Ok(identity) => secured(stream, identity, shared),
-            Err(error) => Outcome::Refused(RefusalReason::TlsFailed, None, error.to_string()),
-        },
+        Ok(Progress::Done(Secured { stream, identity, not_in_kernel, .. })) => {
+            if let Some(reason) = not_in_kernel
+                && let Some(more) = shared.may_log(LogSubject::Target, Kind::NotInKernel)
+            {
+                let port = &peer.port.name;
+                tracing::warn!(%port, "TLS records are not the kernel's, as `tls_records` says, but own ones: {reason}{more}");
+            }
+            match identity.parse::<Identity>() {
+                Ok(identity) => secured(stream, identity, shared),
+                Err(error) => Outcome::Refused(RefusalReason::TlsFailed, None, error.to_string()),
+            }
+        }
         Err(error) => Outcome::Refused(RefusalReason::TlsFailed, asked, error.to_string()),
     }
 }

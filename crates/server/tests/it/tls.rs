@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebof_authentication::{ConfiguredPsk, Hash, KeyMaterial};
-use ebof_initiator::{ConnectErrorKind, Controller, Options, PskSource, Tls};
+use ebof_initiator::{ConnectErrorKind, Controller, Options, PskSource, RecordsBy, Tls};
 use ebof_manage::Config;
 use ebof_manage::api::{RefusalReason, Target as _};
-use ebof_manage::config::{Host, KeyPlace, PortTls, Security};
+use ebof_manage::config::{Host, KeyPlace, PortTls, Security, TlsRecords};
 use ebof_nvme::{HostId, Nqn, Nsid};
 use ebof_server::{Settings, Target};
 use tempfile::TempDir;
@@ -104,6 +104,32 @@ fn a_host_with_a_key_connects_on_all_of_its_queues() {
             until("it is gone", || target.status().controllers.is_empty());
         }
         assert!(target.refused().is_empty());
+    }
+}
+
+/// Where the kernel has no TLS, or no module is loaded, both ends make the records themselves.
+#[test]
+fn records_of_the_kernel_are_used_where_there_are_any_and_own_ones_elsewhere() {
+    let mut rig = Rig::new(PortTls::Required, &[psk(1, Hash::Sha256)]);
+    for (target_by, host_by) in [
+        (TlsRecords::Own, RecordsBy::Kernel),
+        (TlsRecords::Kernel, RecordsBy::Own),
+        (TlsRecords::Kernel, RecordsBy::Kernel),
+    ] {
+        rig.config.ports[0].tls_records = target_by;
+        let (target, address) = rig.start();
+        let mut options = secured(address, psk(1, Hash::Sha256));
+        options.tls_records = host_by;
+        let controller = Controller::connect(&options).unwrap();
+        works(&controller);
+        for queue in &target.status().controllers[0].queues {
+            let records = queue.tls_records.as_deref();
+            match target_by {
+                TlsRecords::Own => assert_eq!(records, Some("own")),
+                TlsRecords::Kernel if records == Some("own") => println!("SKIPPED: this kernel has no TLS"),
+                TlsRecords::Kernel => assert_eq!(records, Some("kernel")),
+            }
+        }
     }
 }
 

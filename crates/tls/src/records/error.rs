@@ -54,6 +54,21 @@ pub enum RecordError {
     /// All sequence numbers of a key were used.
     #[error("all sequence numbers of a TLS key were used, and the peer does not change it")]
     Exhausted,
+    /// The kernel opens the records, and does not say more.
+    #[error("a TLS record has a header that the protocol does not allow, or is too long")]
+    Header,
+    /// The peer changes its key, and the kernel that opens its records cannot follow.
+    #[error(
+        "the peer changes its TLS key, and this kernel's TLS cannot (Linux 6.14 and later can): the connection has to be \
+         made again; `tls_records` \"own\" (--tls-records own) has no such limit"
+    )]
+    KeyIsFixed,
+    /// The kernel that makes the records cannot change this end's key, which has to be changed.
+    #[error(
+        "a TLS key has to be changed now, and this kernel's TLS cannot (Linux 6.14 and later can): the connection has to \
+         be made again; `tls_records` \"own\" (--tls-records own) has no such limit"
+    )]
+    KeyIsUsedUp,
     /// The library refused to encrypt, or to make a key.
     #[error("the TLS connection cannot be continued: aws-lc refused to work with its keys")]
     Library,
@@ -73,7 +88,8 @@ impl RecordError {
                 Some(Alert::UNEXPECTED_MESSAGE)
             }
             Self::Malformed { .. } => Some(Alert::DECODE_ERROR),
-            Self::Exhausted | Self::Library => Some(Alert::INTERNAL_ERROR),
+            Self::Header => Some(Alert::DECODE_ERROR),
+            Self::Exhausted | Self::KeyIsFixed | Self::KeyIsUsedUp | Self::Library => Some(Alert::INTERNAL_ERROR),
         }
     }
 }
@@ -81,7 +97,9 @@ impl RecordError {
 impl From<RecordError> for io::Error {
     fn from(fault: RecordError) -> Self {
         let kind = match fault {
-            RecordError::Alert(_) => io::ErrorKind::ConnectionAborted,
+            RecordError::Alert(_) | RecordError::KeyIsFixed | RecordError::KeyIsUsedUp => {
+                io::ErrorKind::ConnectionAborted
+            }
             RecordError::Ended => io::ErrorKind::NotConnected,
             _ => io::ErrorKind::InvalidData,
         };

@@ -9,10 +9,12 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::control::{ControlRecords, PeerAsks};
+use super::end::ReceiveEnd;
 use super::error::RecordError;
 use super::half::Half;
 use super::sender::Sender;
-use super::{CIPHERTEXT_BYTES_MAX, HEADER_BYTES, KEY_UPDATE, PLAINTEXT_BYTES_MAX, TAG_BYTES, content};
+use super::{CIPHERTEXT_BYTES_MAX, HEADER_BYTES, PLAINTEXT_BYTES_MAX, TAG_BYTES, content};
 use crate::alert::Alert;
 
 /// The receiving direction.
@@ -24,24 +26,12 @@ pub(super) struct Receiver {
     next: usize,
     /// Where in it data are that were decrypted in place.
     data: Range<usize>,
-    /// The beginning of a handshake message.
-    message: Vec<u8>,
-    /// Records in a row without data.
-    idle: u32,
-    end: Option<End>,
+    control: ControlRecords,
+    end: Option<ReceiveEnd>,
     /// The peer has closed the connection.
     is_closed: bool,
     /// What the peer is to be told.
     alert: Option<Alert>,
-}
-
-/// How the stream ended.
-#[derive(Clone, Copy)]
-struct End {
-    /// With an error.
-    fault: Option<RecordError>,
-    /// The caller knows.
-    is_told: bool,
 }
 
 /// What a record was.
@@ -57,17 +47,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Records of less than this are decrypted in the buffer: what is no data should not be in the
 /// caller's memory, and these are cheap to copy.
 const DIRECT_BYTES_MIN: usize = 1 << 10;
-/// Records in a row that may have no data, whatever else they have.
-const IDLE_MAX: u32 = 32;
 /// Records that are opened in one call. Where a peer sends many with little in them, others are
 /// served before the next.
 const RECORDS_MAX: u32 = 256;
-/// Most bytes of a handshake message: tickets, which other libraries send, have some hundreds.
-const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// RFC 8446, 4.6.1.
-const NEW_SESSION_TICKET: u8 = 4;
-/// RFC 8446, 4: msg_type and length.
-const MESSAGE_HEADER_BYTES: usize = 4;
 
 impl Receiver {
     /// `received` were read from the socket before.
@@ -77,8 +59,7 @@ impl Receiver {
             buffer: received,
             next: 0,
             data: 0..0,
-            message: Vec::new(),
-            idle: 0,
+            control: ControlRecords::new(),
             end: None,
             is_closed: false,
             alert: None,
@@ -87,12 +68,12 @@ impl Receiver {
 
     /// Whether there is something that the socket does not tell of.
     pub(super) fn has_received(&self) -> bool {
-        !self.data.is_empty() || self.end.map_or_else(|| self.has_record(), |end| !end.is_told)
+        !self.data.is_empty() || self.end.map_or_else(|| self.has_record(), ReceiveEnd::is_news)
     }
 
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.buffer.capacity() + self.message.capacity()
+        self.buffer.capacity() + self.control.capacity()
     }
 
     /// Whether the peer has closed the connection.
@@ -121,10 +102,7 @@ impl Receiver {
         outcome?;
         match &mut self.end {
             None => Err(io::ErrorKind::WouldBlock.into()),
-            Some(end) => {
-                end.is_told = true;
-                end.fault.map_or(Ok(0), |fault| Err(fault.into()))
-            }
+            Some(end) => end.tell(),
         }
     }
 
@@ -158,7 +136,7 @@ impl Receiver {
     fn fail(&mut self, fault: RecordError) {
         // Nothing of the record that is refused is given out.
         self.data = 0..0;
-        self.end = Some(End { fault: Some(fault), is_told: false });
+        self.end = Some(ReceiveEnd::with(fault));
         self.alert = fault.alert();
     }
 
@@ -177,7 +155,7 @@ impl Receiver {
             // complete.
             Ok((0, _)) => {
                 self.is_closed = true;
-                self.end = Some(End { fault: None, is_told: false });
+                self.end = Some(ReceiveEnd::default());
             }
             Ok((count, _)) => return Ok(count < room),
             Err(Errno::INTR) => return Ok(false),
@@ -228,7 +206,7 @@ impl Receiver {
                 let plain = &mut rest[..inner_bytes];
                 self.half.open_into(header, &self.buffer[body.clone()], plain)?;
                 let (kind, bytes) = unpad(plain)?;
-                self.check_order(kind)?;
+                self.control.check_order(kind)?;
                 if kind == content::APPLICATION_DATA {
                     into.advance(bytes);
                     if bytes > 0 { Record::Data } else { Record::Control { kind } }
@@ -241,7 +219,7 @@ impl Receiver {
             None => {
                 let plain = self.half.open(header, &mut self.buffer[body.clone()])?;
                 let (kind, bytes) = unpad(plain)?;
-                self.check_order(kind)?;
+                self.control.check_order(kind)?;
                 self.data = body.start..body.start + bytes;
                 if kind == content::APPLICATION_DATA && bytes > 0 { Record::Data } else { Record::Control { kind } }
             }
@@ -252,82 +230,21 @@ impl Receiver {
     /// What follows from a record. If it is no data, it is where data would be.
     fn take_record(&mut self, record: &Record, sender: &mut Sender) -> Result<(), RecordError> {
         let Record::Control { kind } = *record else {
-            self.idle = 0;
+            self.control.note_data();
             return Ok(());
         };
-        self.idle += 1;
-        if self.idle > IDLE_MAX {
-            return Err(RecordError::Flood { max: IDLE_MAX });
-        }
-        let control = std::mem::take(&mut self.data);
-        match kind {
-            content::APPLICATION_DATA => Ok(()),
-            content::ALERT => self.take_alert_record(control),
-            content::HANDSHAKE if control.is_empty() => Err(RecordError::Message { kind: 0 }),
-            content::HANDSHAKE => self.take_messages(control, sender),
-            kind => Err(RecordError::Record { kind }),
-        }
-    }
-
-    /// RFC 8446, 5.1: nothing is between the parts of a message.
-    fn check_order(&self, kind: u8) -> Result<(), RecordError> {
-        if kind != content::HANDSHAKE && !self.message.is_empty() { Err(RecordError::Interleaved) } else { Ok(()) }
-    }
-
-    /// RFC 8446, 6: a level, which means nothing, and a description.
-    fn take_alert_record(&mut self, record: Range<usize>) -> Result<(), RecordError> {
-        let &[_level, description] = &self.buffer[record] else {
-            return Err(RecordError::Malformed { kind: content::ALERT });
-        };
-        match Alert(description) {
-            Alert::CLOSE_NOTIFY => self.end = Some(End { fault: None, is_told: false }),
-            // It is followed by close_notify.
-            Alert::USER_CANCELED => {}
-            alert => return Err(RecordError::Alert(alert)),
+        let content = std::mem::take(&mut self.data);
+        match self.control.take(kind, &self.buffer[content])? {
+            PeerAsks::Nothing => {}
+            PeerAsks::End => self.end = Some(ReceiveEnd::default()),
+            PeerAsks::NextKey { from_both } => {
+                if from_both {
+                    sender.update_before_data();
+                }
+                self.half.update()?;
+            }
         }
         Ok(())
-    }
-
-    fn take_messages(&mut self, record: Range<usize>, sender: &mut Sender) -> Result<(), RecordError> {
-        self.message.extend_from_slice(&self.buffer[record]);
-        while let Some(&[kind, high, middle, low]) = self.message.first_chunk() {
-            let body = usize::from(high) * 0x1_0000 + usize::from(middle) * 0x100 + usize::from(low);
-            let whole = MESSAGE_HEADER_BYTES + body;
-            if !matches!(kind, NEW_SESSION_TICKET | KEY_UPDATE) {
-                return Err(RecordError::Message { kind });
-            }
-            if whole > MESSAGE_BYTES_MAX || (kind == KEY_UPDATE && body != 1) {
-                return Err(RecordError::Malformed { kind });
-            }
-            if self.message.len() < whole {
-                break;
-            }
-            if kind == KEY_UPDATE {
-                self.update(sender)?;
-            }
-            // Tickets are for sessions without the configured key.
-            self.message.drain(..whole);
-        }
-        if self.message.is_empty() {
-            self.message = Vec::new();
-        }
-        Ok(())
-    }
-
-    /// RFC 8446, 4.6.3.
-    fn update(&mut self, sender: &mut Sender) -> Result<(), RecordError> {
-        const KIND: RecordError = RecordError::Malformed { kind: KEY_UPDATE };
-        // RFC 8446, 5.1: what follows has another key, and begins a record.
-        let &[.., requested] = &self.message[..] else { return Err(KIND) };
-        if self.message.len() != MESSAGE_HEADER_BYTES + 1 {
-            return Err(KIND);
-        }
-        match requested {
-            0 => {}
-            1 => sender.update_before_data(),
-            _ => return Err(KIND),
-        }
-        self.half.update()
     }
 }
 

@@ -192,10 +192,8 @@ impl Sender {
         if self.ended.replace(RecordError::Ended).is_some() {
             return;
         }
-        // RFC 8446, 6: close_notify is a warning, all others are fatal.
-        let level = if alert == Alert::CLOSE_NOTIFY { 1 } else { 2 };
         let mut last = std::mem::take(&mut self.kept);
-        if self.half.seal(&mut last, content::ALERT, |out| out.extend_from_slice(&[level, alert.0])).is_ok() {
+        if self.half.seal(&mut last, content::ALERT, |out| out.extend_from_slice(&alert.record())).is_ok() {
             let _ = send(socket, &last, false);
         }
     }

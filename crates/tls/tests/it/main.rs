@@ -4,6 +4,7 @@
 
 mod handshakes;
 mod hostile;
+mod kernel;
 mod openssl;
 mod support;
 mod transfers;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use ebof_authentication::{Hash, KeyMaterial};
 use ebof_sockets::Stream;
-use ebof_tls::{ClientHandshake, HandshakeError, Progress, Secured, ServerHandshake, TlsPsk};
+use ebof_tls::{ClientHandshake, HandshakeError, Progress, RecordsBy, Secured, ServerHandshake, TlsPsk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
@@ -118,6 +118,19 @@ pub(crate) fn streams(pair: (TcpStream, TcpStream), hash: Hash) -> [Stream; 2] {
     connect(pair, psk(hash, 7), &mut |_| vec![psk(hash, 7)]).map(|outcome| outcome.unwrap().stream)
 }
 
+/// The same, with records of these kinds, which are those in use.
+pub(crate) fn streams_by((client, server): (TcpStream, TcpStream), hash: Hash, by: [RecordsBy; 2]) -> [Stream; 2] {
+    let ends = [
+        End::Client(ClientHandshake::new(client, psk(hash, 7)).with_records(by[0])),
+        End::Server(ServerHandshake::new(server).with_records(by[1]), &mut |_| vec![psk(hash, 7)]),
+    ];
+    let secured = drive(ends).map(Result::unwrap);
+    for (secured, by) in secured.iter().zip(by) {
+        assert_eq!((secured.records, secured.not_in_kernel), (by, None));
+    }
+    secured.map(|secured| secured.stream)
+}
+
 pub(crate) fn is_blocked<T>(result: &io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
@@ -150,5 +163,12 @@ pub(crate) fn send(stream: &mut Stream, mut bytes: &[u8]) {
             continue;
         }
         bytes = &bytes[sent.unwrap()..];
+    }
+}
+
+/// Until there is something to receive.
+pub(crate) fn wait_for_data(stream: &Stream) {
+    if !stream.has_received() {
+        wait(&[(stream.descriptor().unwrap(), PollFlags::IN)]);
     }
 }

@@ -6,10 +6,10 @@ use std::net::Shutdown;
 
 use ebof_authentication::Hash;
 use ebof_sockets::Stream;
-use ebof_tls::{ClientHandshake, Limits, ServerHandshake};
+use ebof_tls::{ClientHandshake, Limits, RecordsBy, ServerHandshake};
 use rustix::event::PollFlags;
 
-use crate::support::{self, End, drive, is_blocked, narrow_pair, pair, psk, streams, wait};
+use crate::support::{self, End, drive, is_blocked, narrow_pair, pair, psk, streams, streams_by, wait};
 
 /// Numbers that look random (xorshift), the same in every run.
 struct Random(u64);
@@ -104,7 +104,7 @@ impl Direction {
 }
 
 /// `bytes` in each direction at the same time, in one thread.
-fn transfer(mut ends: [Stream; 2], bytes: usize, seed: u64) -> [Stream; 2] {
+pub(crate) fn transfer(mut ends: [Stream; 2], bytes: usize, seed: u64) -> [Stream; 2] {
     let mut random = Random(seed);
     let mut directions = [Direction::new(1, bytes), Direction::new(2, bytes)];
     while !directions.iter().all(|direction| direction.is_done() && direction.is_told()) {
@@ -125,7 +125,7 @@ fn transfer(mut ends: [Stream; 2], bytes: usize, seed: u64) -> [Stream; 2] {
     ends
 }
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 
 #[test]
 fn large_transfers_in_parts_of_all_sizes_arrive_as_they_were_sent() {
@@ -222,6 +222,11 @@ fn one_direction_goes_on_when_the_other_has_ended() {
 
 #[test]
 fn nothing_of_the_data_is_on_the_wire() {
+    check_wire([RecordsBy::Own; 2]);
+}
+
+/// Sends a text in both directions. It is not on the wire in between.
+pub(crate) fn check_wire(by: [RecordsBy; 2]) {
     let ((client, near), (far, server)) = (pair(), pair());
     let text = b"attack at dawn, attack at dawn";
     let wire = std::thread::spawn(move || {
@@ -246,9 +251,14 @@ fn nothing_of_the_data_is_on_the_wire() {
         }
         wire
     });
-    let [mut host, mut target] = streams((client, server), Hash::Sha256);
+    let [mut host, mut target] = streams_by((client, server), Hash::Sha256, by);
     support::send(&mut host, text);
     assert_eq!(support::receive(&mut target, text.len()), text);
+    // Whoever wants to send past the stream has no leave.
+    assert!(target.wire().is_none());
+    assert_eq!(target.send_pinned(&[IoSlice::new(text)], false).unwrap(), None);
+    support::send(&mut target, text);
+    assert_eq!(support::receive(&mut host, text.len()), text);
     drop((host, target));
     let wire = wire.join().unwrap();
     assert!(wire.len() > 500 && !wire.windows(6).any(|window| window == b"attack"));

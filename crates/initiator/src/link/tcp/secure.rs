@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use ebof_authentication::response::Names;
@@ -74,7 +75,8 @@ async fn attempt(
     let (socket, peer) = socket::connect(options, tried, &waiter.time, cancel).map_err(Failure::NotConnected)?;
     tried.step = Step::Tls;
     let deadline = waiter.time.now() + Duration::from_millis(u64::from(options.connect_timeout_ms.max(1)));
-    Ok((secure(socket, psk.clone(), deadline, waiter, cancel).await?, peer))
+    let handshake = ClientHandshake::new(socket, psk.clone()).with_records(options.tls_records);
+    Ok((secure(handshake, deadline, waiter, cancel).await?, peer))
 }
 
 /// Why a connection is not secured.
@@ -86,16 +88,20 @@ enum Failure {
 
 /// The handshake.
 async fn secure(
-    socket: TcpStream,
-    psk: TlsPsk,
+    mut handshake: ClientHandshake,
     deadline: Instant,
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<Stream, Failure> {
-    let mut handshake = ClientHandshake::new(socket, psk);
     loop {
         let blocked = match handshake.advance().map_err(Failure::Refused)? {
-            Progress::Done(secured) => return Ok(secured.stream),
+            Progress::Done(secured) => {
+                if let Some(reason) = secured.not_in_kernel {
+                    static TOLD: Once = Once::new();
+                    TOLD.call_once(|| tracing::warn!("TLS records are not the kernel's but own ones: {reason}"));
+                }
+                return Ok(secured.stream);
+            }
             Progress::Readable => false,
             Progress::Writable => true,
         };
