@@ -298,10 +298,8 @@ impl Registry {
         let is_live = |channel| controllers.have_channel(channel);
         generated_psks.follow_secrets(|host| model.secrets.contains_key(host), has_lost_one, is_live);
         self.proven_host_ids.retain_hosts(|host| self.model.can_prove(host));
-        let subsystems = self.model.subsystems.iter();
-        let next: BTreeMap<_, _> =
-            subsystems.map(|subsystem| (subsystem.nqn.clone(), self.protection.of(subsystem))).collect();
-        let before = core::mem::replace(&mut self.effective, next);
+        let next = self.model.subsystems.iter().map(|one| (one.nqn.clone(), self.protection.of(one)));
+        let before = core::mem::replace(&mut self.effective, next.collect());
         self.retired.retain(|nqn, _| self.effective.contains_key(nqn));
         self.errors.retain(|nqn, _| self.effective.contains_key(nqn));
         let (effective, discovery) = (&self.effective, &self.model.discovery.nqn);
@@ -521,8 +519,7 @@ impl Registry {
 
     /// What will be controllers, once their hosts have proven who they are.
     pub fn proving(&self) -> impl Iterator<Item = ControllerInfo> + '_ {
-        let waits = |entry: &&ControllerEntry| !entry.is_open && !entry.association.is_closing();
-        self.controllers.entries.values().filter(waits).map(ControllerInfo::of)
+        self.controllers.entries.values().filter(|entry| entry.is_proving()).map(ControllerInfo::of)
     }
 
     /// The errors of a drive's controllers after number `after`, with their numbers, for a log that

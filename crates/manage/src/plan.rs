@@ -268,8 +268,7 @@ impl Steps {
         let (before, after) = (by_nqn(current), by_nqn(desired));
         for old in &current.hosts {
             if !after.contains_key(&old.nqn) {
-                let had_keys = old.dhchap_key.is_some() || old.tls_psk.is_some();
-                self.changes.push(Change::RemoveHost { nqn: old.nqn.to_string(), had_keys });
+                self.changes.push(Change::RemoveHost { nqn: old.nqn.to_string(), had_keys: old.has_keys() });
             }
         }
         for new in &desired.hosts {
@@ -458,9 +457,7 @@ impl Change {
             Self::AlterNamespace { differences, .. } if differences.iter().any(disables) => Effect::Disruptive,
             // A host that has to prove who it is from now on, and has not, loses its connections;
             // so does one without a secret where everybody needs one.
-            Self::AlterHost { differences, .. } if differences.iter().any(begins_or_ends_to_prove) => {
-                Effect::Disruptive
-            }
+            Self::AlterHost { differences, .. } if differences.iter().any(alters_proof) => Effect::Disruptive,
             Self::AddHost { host } if host.dhchap_key.is_some() => Effect::Disruptive,
             Self::RemoveHost { had_keys: true, .. } => Effect::Disruptive,
             Self::AlterHost { .. } => Effect::Live,
@@ -483,7 +480,7 @@ impl Change {
 }
 
 /// Whether a host has to authenticate from now on, or has no key any more.
-fn begins_or_ends_to_prove(difference: &Difference) -> bool {
+fn alters_proof(difference: &Difference) -> bool {
     match difference.key.as_str() {
         "dhchap_key" => difference.from.is_none() || difference.to.is_none(),
         "tls_psk" => difference.to.is_none(),

@@ -377,6 +377,11 @@ impl ControllerEntry {
         self.last_command_ms().saturating_add(keep_alive_ms / 2) <= now_ms
     }
 
+    /// Its host has still to prove who it is.
+    pub(super) fn is_proving(&self) -> bool {
+        !self.is_open && !self.association.is_closing()
+    }
+
     /// Ends the association: its queues execute no more commands, and all its connections are to be
     /// closed.
     pub(super) fn close(&mut self, reason: CloseReason, notices: &mut Notices) {

@@ -62,9 +62,7 @@ impl WaitingControllers<'_> {
 
     /// Those that wait, the oldest first.
     fn all(&self, is_one: impl Fn(&Association) -> bool) -> impl Iterator<Item = (ControllerKey, &ControllerEntry)> {
-        let waits = move |entry: &ControllerEntry| {
-            !entry.is_open && !entry.association.is_closing() && is_one(&entry.association)
-        };
+        let waits = move |entry: &ControllerEntry| entry.is_proving() && is_one(&entry.association);
         self.controllers.entries.iter().filter(move |(_, entry)| waits(entry)).map(|(&key, entry)| (key, entry))
     }
 

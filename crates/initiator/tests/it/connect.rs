@@ -208,7 +208,7 @@ fn connect_is_refused() {
             "host-not-allowed",
             "subsystem nqn.2014-08.org.example:drive0 does not admit this host",
             "Connect Invalid Host (SCT 1h, SC 84h)",
-            "add host nqn.2014-08.org.example:host to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is; a subsystem that wants a proof or TLS refuses in the same way: give the host a key there (`ebof target add key`), and name it here (--dhchap-secret-file FILE, --tls --tls-key-file FILE)",
+            "add host nqn.2014-08.org.example:host to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is; a subsystem that wants a proof or TLS refuses in the same way: give the host a key there (`ebof target add key HOST`), and name it here (--dhchap-secret-file FILE, --tls --tls-key-file FILE)",
         ),
         (
             Status::CONNECT_CONTROLLER_BUSY,

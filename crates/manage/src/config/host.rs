@@ -71,6 +71,12 @@ impl Host {
         Self { nqn, dhchap_key: None, dhchap_ctrl_key: None, tls_psk: None }
     }
 
+    /// Whether it can prove who it is by a key of the configuration.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.dhchap_key.is_some() || self.tls_psk.is_some()
+    }
+
     /// Puts `base` in front of relative paths of files.
     pub(super) fn rebase(&mut self, base: &Path) {
         for place in [&mut self.dhchap_key, &mut self.dhchap_ctrl_key, &mut self.tls_psk] {

@@ -221,8 +221,8 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         ),
         K::HostNotAllowed => format!(
             "add host {} to the subsystem's allowed hosts on the target, or connect with --hostnqn of one that is; a \
-             subsystem that wants a proof or TLS refuses in the same way: give the host a key there (`ebof target add \
-             key`), and name it here (--dhchap-secret-file FILE, --tls --tls-key-file FILE)",
+             subsystem that wants a proof or TLS refuses in the same way: give the host a key there \
+             (`ebof target add key HOST`), and name it here (--dhchap-secret-file FILE, --tls --tls-key-file FILE)",
             tried.host_nqn
         ),
         K::ControllerBusy { .. } => CONTROLLER_BUSY.to_owned(),
