@@ -64,6 +64,12 @@ pub enum CloseReason {
     /// The host has to prove who it is from now on.
     #[error("the host has to prove who it is from now on")]
     ProofDemanded,
+    /// The host has to come over TLS from now on.
+    #[error("the host has to connect over TLS from now on")]
+    TlsDemanded,
+    /// The target has no key any more by which the host has proven who it is.
+    #[error("the key that the host has proven itself by was removed")]
+    KeyRemoved,
     /// The host did not prove who it is.
     #[error("the host did not prove who it is: {0}")]
     NotAuthenticated(Explanation),

@@ -480,13 +480,11 @@ pub(super) fn same_host(one: &Association, other: &Association) -> bool {
 /// Why an association cannot continue with the new model.
 pub(super) fn no_longer_served(model: &Model, association: &Association) -> Option<CloseReason> {
     let Some(port) = model.port(association.port.id) else { return Some(CloseReason::PortRemoved) };
-    let lacks_key = match (association.psk, association.named_host()) {
-        (Some(source), Some(host)) => !model.has_key(host, source),
-        (Some(_), None) => true,
-        (None, _) => port.tls == TlsUse::Required,
-    };
-    if lacks_key {
-        return Some(CloseReason::ProofDemanded);
+    match (association.psk, association.named_host()) {
+        (Some(source), Some(host)) if model.has_key(host, source) => {}
+        (Some(_), _) => return Some(CloseReason::KeyRemoved),
+        (None, _) if port.tls == TlsUse::Required => return Some(CloseReason::TlsDemanded),
+        (None, _) => {}
     }
     if association.discovery {
         return None;
@@ -494,16 +492,20 @@ pub(super) fn no_longer_served(model: &Model, association: &Association) -> Opti
     let subsystem = model.subsystem(&association.subsystem);
     match subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id)) {
         Some(subsystem) if !association.may_use(subsystem) => Some(CloseReason::HostNotAllowed),
-        Some(subsystem) => lacks_proof(model, subsystem, association).then_some(CloseReason::ProofDemanded),
+        Some(subsystem) => lacks_proof(model, subsystem, association),
         None if subsystem.is_some_and(|subsystem| subsystem.function.is_some()) => Some(CloseReason::FunctionTaken),
         None => Some(CloseReason::SubsystemRemoved),
     }
 }
 
-/// Whether the host has to prove now who it is, and did not.
-fn lacks_proof(model: &Model, subsystem: &Subsystem, association: &Association) -> bool {
+/// What the host has to prove now, and did not.
+fn lacks_proof(model: &Model, subsystem: &Subsystem, association: &Association) -> Option<CloseReason> {
     let has_secret = association.named_host().is_some_and(|host| model.secrets.contains_key(host));
     let is_demanded = !association.is_memory_based() && (has_secret || subsystem.authenticated_only);
     let lacks_tls = subsystem.tls_only && !association.is_secured() && !association.is_memory_based();
-    is_demanded && !(association.proves && has_secret) || lacks_tls
+    match (association.proves, has_secret) {
+        (false, _) if is_demanded => Some(CloseReason::ProofDemanded),
+        (true, false) if is_demanded => Some(CloseReason::KeyRemoved),
+        _ => lacks_tls.then_some(CloseReason::TlsDemanded),
+    }
 }

@@ -204,7 +204,7 @@ fn a_psk_ends_with_its_controller_its_time_or_its_hosts_secret() {
     let used = generate(&mut world, 203);
     let (at, _, channel) = come(&mut world, &used);
     world.replace_model(|model| model.secrets.clear());
-    assert_eq!(world.closed(at), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(at), Some(CloseReason::KeyRemoved));
     assert_eq!((channel_of(&world, &unused), channel_of(&world, &used)), (None, None));
     // A handshake of before counts no more.
     world.channel = secured(PskSource::Generated(channel));

@@ -107,13 +107,13 @@ fn hosts_lose_controllers_that_lack_tls_from_now_on_or_their_psk() {
     world.channel = Channel::Plain;
     let (plain, _) = world.controller(DRIVE, BOB);
     world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).tls_only = true);
-    assert_eq!(world.closed(plain), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(plain), Some(CloseReason::TlsDemanded));
     assert_eq!(world.closed(secured), None);
     world.channel = channel(ALICE, DISCOVERY);
     let (discovery, _) = world.controller(DISCOVERY, ALICE);
     world.replace_model(|model| model.tls_psks.clear());
-    assert_eq!(world.closed(secured), Some(CloseReason::ProofDemanded));
-    assert_eq!(world.closed(discovery), Some(CloseReason::ProofDemanded));
+    assert_eq!(world.closed(secured), Some(CloseReason::KeyRemoved));
+    assert_eq!(world.closed(discovery), Some(CloseReason::KeyRemoved));
     // A handshake of before counts no more.
     assert_eq!(refused(&mut world, channel(ALICE, DRIVE), DRIVE, ALICE), Some(RefusalReason::TlsIdentity));
 }
@@ -128,7 +128,7 @@ fn a_port_that_wants_tls_from_now_on_has_no_connections_without() {
     let (discovery, _) = world.controller(DISCOVERY, BOB);
     world.replace_model(|model| model.ports.iter_mut().for_each(|port| port.tls = TlsUse::Required));
     for (at, reason) in
-        [(plain, Some(CloseReason::ProofDemanded)), (discovery, Some(CloseReason::ProofDemanded)), (secured, None)]
+        [(plain, Some(CloseReason::TlsDemanded)), (discovery, Some(CloseReason::TlsDemanded)), (secured, None)]
     {
         assert_eq!(world.closed(at), reason);
     }

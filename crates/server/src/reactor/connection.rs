@@ -443,6 +443,8 @@ fn is_wanted(end: &End) -> bool {
                     | CloseReason::FunctionTaken
                     | CloseReason::HostNotAllowed
                     | CloseReason::ProofDemanded
+                    | CloseReason::TlsDemanded
+                    | CloseReason::KeyRemoved
             )
     );
     by_change || matches!(end, End::PeerClosed | End::Shutdown | End::Reset)
@@ -491,6 +493,12 @@ fn advice_of(end: &End) -> Option<&'static str> {
     let (explanation, is_hosts) = match end {
         End::Association(CloseReason::NotAuthenticated(explanation)) => (*explanation, false),
         End::Association(CloseReason::HostGaveUp(Some(explanation))) => (*explanation, true),
+        End::PeerClosed => {
+            return Some(
+                "the host left without a proof: it may have no secret for this target (`--dhchap-secret-file FILE`), or was \
+                 asked for TLS behind the proof (`--concat`)",
+            );
+        }
         _ => return None,
     };
     Some(match explanation {
@@ -528,6 +536,7 @@ mod tests {
         ] {
             assert!(advice(explanation).contains(word) && !advice(explanation).contains("secret"), "{explanation}");
         }
+        assert!(advice_of(&End::PeerClosed).is_some_and(|advice| advice.contains("--dhchap-secret-file")));
         let of_host = End::Association(CloseReason::HostGaveUp(Some(Explanation::AuthenticationFailed)));
         assert!(advice_of(&of_host).is_some_and(|advice| advice.contains("dhchap-ctrl")));
     }
