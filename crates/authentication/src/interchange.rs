@@ -27,6 +27,14 @@ pub enum TextError {
         /// What was expected.
         prefix: &'static str,
     },
+    /// It is a key of the other kind.
+    #[error("this is {found}, and {wanted} is needed here")]
+    OtherKind {
+        /// What it is.
+        found: &'static str,
+        /// What it has to be.
+        wanted: &'static str,
+    },
     /// There are not four parts, or the last one is not empty.
     #[error("the key has to have the form {prefix}:hh:BASE64: with a colon at its end")]
     Form {
@@ -55,9 +63,18 @@ pub enum TextError {
     Checksum,
 }
 
+/// How a secret for DH-HMAC-CHAP begins, and what it is.
+pub(crate) const SECRET: (&str, &str) = ("DHHC-1", "a secret for DH-HMAC-CHAP (`ebof gen-dhchap-key`)");
+/// The same of a PSK.
+pub(crate) const PSK: (&str, &str) = ("NVMeTLSkey-1", "a key for TLS (`ebof gen-tls-key`)");
+
 /// What makes one kind of key different from the other.
 pub(crate) struct Kind {
     pub(crate) prefix: &'static str,
+    /// What such a key is, in words.
+    pub(crate) name: &'static str,
+    /// How a key of the other kind begins, and what it is.
+    pub(crate) other: (&'static str, &'static str),
     /// Those with which there may be a hash, in words and as a test.
     pub(crate) hashes: (&'static str, HashTest),
     /// Lengths of keys, in words with the checksum and as a test.
@@ -75,7 +92,10 @@ pub(crate) fn parse(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash
 fn decode(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash>), TextError> {
     let prefix = kind.prefix;
     let rest = text.trim().strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
-    let rest = rest.ok_or(TextError::Prefix { prefix })?;
+    let rest = rest.ok_or_else(|| match kind.other {
+        (other, found) if text.trim_start().starts_with(other) => TextError::OtherKind { found, wanted: kind.name },
+        _ => TextError::Prefix { prefix },
+    })?;
     let (digits, rest) = rest.split_once(':').ok_or(TextError::Form { prefix })?;
     let encoded = rest.strip_suffix(':').filter(|encoded| !encoded.contains(':')).ok_or(TextError::Form { prefix })?;
     let unknown = TextError::Hash { allowed: kind.hashes.0 };

@@ -16,12 +16,14 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::hash::Hash;
-use crate::interchange::{self, Kind, TextError};
+use crate::interchange::{self, Kind, PSK, SECRET, TextError};
 use crate::key::KeyMaterial;
 use crate::response::Names;
 
 const KIND: Kind = Kind {
-    prefix: "NVMeTLSkey-1",
+    prefix: PSK.0,
+    name: PSK.1,
+    other: SECRET,
     hashes: ("00 (none), 01 (SHA-256) or 02 (SHA-384)", |hash| hash != Some(Hash::Sha512)),
     lengths: ("36 with 00 or 01, 52 with 00 or 02", |hash, bytes| match hash {
         None => matches!(bytes, 32 | 48),

@@ -7,11 +7,13 @@ use zeroize::Zeroizing;
 
 use crate::hash::Hash;
 pub use crate::interchange::TextError;
-use crate::interchange::{self, Kind};
+use crate::interchange::{self, Kind, PSK, SECRET};
 use crate::key::KeyMaterial;
 
 const KIND: Kind = Kind {
-    prefix: "DHHC-1",
+    prefix: SECRET.0,
+    name: SECRET.1,
+    other: PSK,
     hashes: ("00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)", |_| true),
     lengths: ("36, 52 or 68", |_, bytes| matches!(bytes, 32 | 48 | 64)),
 };
@@ -112,7 +114,7 @@ mod tests {
         let without = |at: usize| alloc::format!("{}{}", &TEXT[..at], &TEXT[at + 1..]);
         let cases = [
             ("", TextError::Prefix { prefix: "DHHC-1" }),
-            ("NVMeTLSkey-1:01:AAAA:", TextError::Prefix { prefix: "DHHC-1" }),
+            ("NVMeTLSkey-1:01:AAAA:", TextError::OtherKind { found: PSK.1, wanted: SECRET.1 }),
             ("DHHC-1:01", TextError::Form { prefix: "DHHC-1" }),
             (&TEXT[..TEXT.len() - 1], TextError::Form { prefix: "DHHC-1" }),
             (&TEXT.replace(":01:", ":04:"), TextError::Hash { allowed: KIND.hashes.0 }),

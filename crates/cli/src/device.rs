@@ -106,14 +106,14 @@ pub(crate) struct UriArgs {
     #[arg(long, help_heading = URI_HEADING, value_name = "UUID", value_parser = parse::host_id)]
     hostid: Option<HostId>,
     /// A file with the host's secret for authentication (DH-HMAC-CHAP)
-    #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::absolute)]
+    #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::key_file)]
     dhchap_secret_file: Option<PathBuf>,
     /// A file with the subsystem's secret: the target has to prove that it has it, too
     #[arg(
         long,
         help_heading = URI_HEADING,
         value_name = "FILE",
-        value_parser = parse::absolute,
+        value_parser = parse::key_file,
         requires = "dhchap_secret_file"
     )]
     dhchap_ctrl_secret_file: Option<PathBuf>,
@@ -121,7 +121,7 @@ pub(crate) struct UriArgs {
     #[arg(long, help_heading = URI_HEADING, group = "secured")]
     tls: bool,
     /// A file with the host's key for TLS (a PSK)
-    #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::absolute, requires = "tls")]
+    #[arg(long, help_heading = URI_HEADING, value_name = "FILE", value_parser = parse::key_file, requires = "tls")]
     tls_key_file: Option<PathBuf>,
     /// The kernel's keyring with the host's keys for TLS [default: .nvme]
     #[arg(long, help_heading = URI_HEADING, value_name = "NAME", requires = "tls", conflicts_with = "tls_key_file")]
@@ -136,7 +136,13 @@ pub(crate) struct UriArgs {
     )]
     tls_key: Option<String>,
     /// Authenticate, and go on over TLS with a key that this has generated
-    #[arg(long, help_heading = URI_HEADING, group = "secured", conflicts_with = "tls")]
+    #[arg(
+        long,
+        help_heading = URI_HEADING,
+        group = "secured",
+        requires = "dhchap_secret_file",
+        conflicts_with_all = ["tls", "tls_key_file", "keyring", "tls_key"]
+    )]
     concat: bool,
     /// Who makes and opens the records of TLS: this process (own) or the kernel, where it can
     #[arg(

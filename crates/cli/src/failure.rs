@@ -7,6 +7,7 @@ use std::io;
 use ebof_bench::{BenchError, SourceError};
 use ebof_initiator::ConnectError;
 use ebof_manage::Diagnostics;
+use ebof_manage::written_keys::without_keys;
 use ebof_nvme::Status;
 use ebof_nvme::status::NvmStatus;
 
@@ -114,8 +115,12 @@ fn place(error: &anyhow::Error) -> String {
     error.downcast_ref::<FailurePlace>().map(|place| format!("{place}: ")).unwrap_or_default()
 }
 
-/// The error as text, without the prefix `error:`.
+/// The error as text, without the prefix `error:`, and without keys: it may repeat an argument.
 pub(crate) fn text(error: &anyhow::Error) -> String {
+    without_keys(&whole_text(error)).into_owned()
+}
+
+fn whole_text(error: &anyhow::Error) -> String {
     if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
         return format!("{diagnostics:#}");
     }
@@ -171,27 +176,31 @@ pub(crate) fn details(error: &anyhow::Error) -> Object {
     let mut details = Object::new().with("kind", kind(error));
     if let Some(connect) = connect_error(error) {
         details = details
-            .with("message", format!("{}{}", place(error), connect.summary()))
-            .with("tried", connect.tried_text())
-            .with("answer", connect.answer())
-            .with("advice", connect.to_do());
+            .with("message", shown(&format!("{}{}", place(error), connect.summary())))
+            .with("tried", shown(&connect.tried_text()))
+            .with("answer", shown(&connect.answer()))
+            .with("advice", shown(&connect.to_do()));
     } else if let Some(parts) = daemons_connect_error(error) {
         for (key, part) in ["message", "tried", "answer", "advice"].into_iter().zip(parts) {
-            details.push(key, part);
+            details.push(key, shown(part));
         }
     } else if let Some(diagnostics) = error.downcast_ref::<Diagnostics>() {
         details = details.with("message", diagnostics.to_string()).with("advice", None::<String>);
         details.push("diagnostics", self::diagnostics(diagnostics));
     } else if let Some(failure) = error.downcast_ref::<Failure>() {
-        details = details.with("message", failure.message.as_str()).with("advice", failure.advice.clone());
+        details = details.with("message", shown(&failure.message)).with("advice", failure.advice.as_deref().map(shown));
     } else {
-        details = details.with("message", chain(error)).with("advice", no_right(error));
+        details = details.with("message", shown(&chain(error))).with("advice", no_right(error));
     }
     if let Some((status, name)) = status(error) {
         let object = Object::new().with("name", name).with("sct", status.code_type()).with("sc", status.code());
         details.push("status", object.with("dnr", status.is_dnr()));
     }
     details
+}
+
+fn shown(text: &str) -> String {
+    without_keys(text).into_owned()
 }
 
 /// Whether the command line is invalid.
@@ -322,6 +331,15 @@ mod tests {
         let expected = "Read: the controller answered LBA Out of Range (SCT 0h, SC 80h, DNR)\n  nvme0n1 has 8 blocks";
         assert_eq!(text(&error), expected);
         insta::assert_snapshot!(json(&error).to_text().unwrap());
+    }
+
+    #[test]
+    fn an_error_repeats_no_key() {
+        let failure = Failure::usage("`DHHC-1:01:AAEC:` is no path", "not DHHC-1:01:AAEC:");
+        for error in [failure.into(), anyhow::anyhow!("opening x").context("DHHC-1:01:AAEC:")] {
+            let told = format!("{}{}", text(&error), json(&error).to_text().unwrap());
+            assert!(told.contains("DHHC-1:***") && !told.contains("AAEC"), "{told}");
+        }
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The command line: parser, help, man pages and completions are built from the table of verbs
 //! (`verbs`). Runs a verb and reports its result; what a verb does is in `verbs`.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use ebof_manage::written_keys::without_keys;
 use tracing::level_filters::LevelFilter;
 
 use crate::device::dry_run::NotSent;
@@ -172,7 +174,10 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
         let advice = letters::hinted(error).unwrap_or_else(|| "see `ebof VERB --help`".to_owned());
         let _code = fail(&Failure::usage(message, advice).into(), OutputFormat::Json);
     } else {
-        let _printed = error.print();
+        match without_keys(&error.to_string()) {
+            Cow::Owned(shown) => say(shown.trim_end()),
+            Cow::Borrowed(_) => drop(error.print()),
+        }
     }
     ExitCode::from(2)
 }

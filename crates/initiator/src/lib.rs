@@ -83,7 +83,7 @@ pub use ebof_tls::RecordsBy;
 pub use error::connect_error::{ConnectError, ConnectErrorKind, Step, Tried};
 pub use error::state::State;
 pub use error::{Error, Loss, NotConnected};
-pub use options::keys::{KeySource, KeyText, PskSource, Tls};
+pub use options::keys::{KeySource, KeyText, PskSource, Tls, key_lines};
 pub use options::overrides::Overrides;
 pub use options::transport::{Dialer, Transport};
 pub use options::{Options, host, overrides};

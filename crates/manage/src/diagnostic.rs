@@ -1,14 +1,17 @@
 //! Messages that point at a place in a text: file, line, column, the offending text with a caret,
 //! and what is accepted.
 //!
-//! Owns positions, and what of a text is shown; knows nothing of what the texts mean.
+//! Owns positions, and what of a text is shown, which is never a key; knows nothing of what the
+//! texts mean.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
+use ebof_grammar::keys::{with_hidden_keys, without_keys};
 use serde::{Deserialize, Serialize};
 
 /// A range of byte offsets in a text.
@@ -167,6 +170,8 @@ pub(crate) struct Collector<'a> {
     name: &'a str,
     text: &'a str,
     json: bool,
+    /// What no excerpt shows.
+    hidden: Vec<Span>,
     found: Vec<(Severity, Span, String, Option<String>)>,
     errors: usize,
     left_out: usize,
@@ -174,7 +179,7 @@ pub(crate) struct Collector<'a> {
 
 impl<'a> Collector<'a> {
     pub(crate) fn new(name: &'a str, text: &'a str) -> Self {
-        Self { name, text, json: false, found: Vec::new(), errors: 0, left_out: 0 }
+        Self { name, text, json: false, hidden: Vec::new(), found: Vec::new(), errors: 0, left_out: 0 }
     }
 
     /// The whole text.
@@ -210,6 +215,11 @@ impl<'a> Collector<'a> {
         self.push(Severity::Note, span, message.into(), help.into());
     }
 
+    /// Leaves a place out of all excerpts: it may be a key.
+    pub(crate) fn hide(&mut self, span: Span) {
+        self.hidden.push(span);
+    }
+
     /// The line of a place, from 1.
     pub(crate) fn line_of(&self, span: &Span) -> usize {
         self.before(span.start).matches('\n').count() + 1
@@ -234,7 +244,11 @@ impl<'a> Collector<'a> {
     /// An empty `help` is none. An error takes the place of the last lesser message when the list
     /// is full, so that a text that is refused always says why.
     fn push(&mut self, severity: Severity, span: Span, message: String, help: String) {
-        let help = (!help.is_empty()).then_some(help);
+        let without = |text: String| match without_keys(&text) {
+            Cow::Owned(shown) => shown,
+            Cow::Borrowed(_) => text,
+        };
+        let (message, help) = (without(message), (!help.is_empty()).then(|| without(help)));
         if self.found.len() >= MAX_ITEMS {
             self.left_out += 1;
             let lesser = self.found.iter().rposition(|(other, ..)| *other < severity);
@@ -261,7 +275,12 @@ impl<'a> Collector<'a> {
         let width = marked.trim_end().chars().count().max(1);
         // A line of a minified file can have megabytes: show what surrounds the place.
         let skip = if column + width <= EXCERPT_CHARS { 0 } else { column.saturating_sub(EXCERPT_CHARS / 4) };
-        let shown = first_line(&self.text[line_start..]).chars().skip(skip).take(EXCERPT_CHARS);
+        // The whole line: the part that is shown may have no beginning of a key.
+        let line = first_line(&self.text[line_start..]);
+        let without_keys = with_hidden_keys(line);
+        let is_hidden = |at: usize| self.hidden.iter().any(|span| span.contains(&(line_start + at)));
+        let shown = line.char_indices().zip(without_keys.chars()).skip(skip).take(EXCERPT_CHARS);
+        let shown = shown.map(|((at, _), c)| if is_hidden(at) { '*' } else { c });
         let excerpt: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
         let start = column - skip;
         Diagnostic {
@@ -313,6 +332,27 @@ mod tests {
         let mut out = Collector::new("a\u{1b}[2J.toml", "\u{1b}[31m = 7");
         out.error(0..1, "the key \u{1b}[31m", "not \u{1b}[31m");
         assert!(!format!("{:#}", out.finish()).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn no_message_and_no_excerpt_has_a_key() {
+        const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+        let text = format!("é = \"{KEY}\" # b\nx = \"AAEC é\"\n{}{KEY}", "y".repeat(300));
+        let mut out = Collector::new("a.toml", &text);
+        out.error(5..6, format!("`{KEY}` is wrong"), format!("not {KEY}"));
+        let second = text.find("x =").unwrap();
+        out.hide(second + 5..second + 12);
+        out.error(second..second + 1, "x", "");
+        // In the middle of a key whose beginning is not shown.
+        out.error(text.len() - 10..text.len(), "y", "");
+        let all = out.finish();
+        let shown = format!("{all:#}{all:?}");
+        assert!(!shown.contains("AAEC") && !shown.contains("KfiaR"), "{shown}");
+        assert!(shown.contains("`DHHC-1:***` is wrong") && shown.contains("x = \"******\""), "{shown}");
+        let excerpt = &all.items[0].excerpt;
+        assert!(
+            excerpt.ends_with("*\" # b") && excerpt.chars().count() == text.lines().next().unwrap().chars().count()
+        );
     }
 
     #[test]

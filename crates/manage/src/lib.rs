@@ -29,7 +29,7 @@ pub use api::Target;
 pub use config::Config;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use drive::Drive;
-pub use ebof_grammar::units;
+pub use ebof_grammar::{keys as written_keys, units};
 pub use listen::Listen;
 pub use load::{FileFormat, Loaded, load};
 pub use nearest::is_near;

@@ -95,6 +95,25 @@ impl StateDirectory {
     /// # Errors
     /// It is damaged, not this user's, or cannot be read. It is left as it is.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+        self.read_if(name, |_, _| Ok(()))
+    }
+
+    /// The same of a file with keys.
+    ///
+    /// # Errors
+    /// As with [`StateDirectory::read`], or others than its owner may read or change it.
+    pub fn read_private(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+        self.read_if(name, |path, stat| match stat.st_mode & 0o777 {
+            mode if mode & 0o077 != 0 => Err(StateError::Readable { path: path.to_owned(), mode }),
+            _ => Ok(()),
+        })
+    }
+
+    fn read_if(
+        &self,
+        name: &str,
+        check: impl FnOnce(&Path, &fs::Stat) -> Result<(), StateError>,
+    ) -> Result<Option<Vec<u8>>, StateError> {
         check_name(name)?;
         let path = self.path_of(name);
         // Opening a FIFO must not block; it is refused below.
@@ -105,6 +124,7 @@ impl StateDirectory {
         }
         let (file, stat) = regular_file(&path, opened)?;
         check_owner(&path, &stat)?;
+        check(&path, &stat)?;
         // Some files have keys in them.
         let bytes = Zeroizing::new(read_at_most(&path, file, STORED_BYTES_MAX)?);
         match frame::decode(&bytes) {

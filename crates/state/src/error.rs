@@ -37,6 +37,14 @@ pub enum StateError {
         /// Its permissions.
         mode: u32,
     },
+    /// A file with keys can be read by others.
+    #[error("{} has keys in it, and others than its owner may read or change it (mode {mode:03o})", .path.display())]
+    Readable {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// It is something else than a directory, or than a regular file.
     #[error("{} is {found}, and should be {expected}", .path.display())]
     Kind {
@@ -173,6 +181,10 @@ impl StateError {
                 format!("give it to that user (`chown -R {user} {}`), or use another directory", path.display())
             }
             Self::Mode { path, .. } => format!("`chmod go-w {}`, after a look at what is in it", path.display()),
+            Self::Readable { path, .. } => format!(
+                "`chmod 600 {}`; if somebody may have read it, give its hosts new keys (`ebof target rotate key HOST`)",
+                path.display()
+            ),
             Self::Kind { .. } => "move it away, or use another directory".into(),
             Self::Damaged { path, .. } => {
                 format!("restore it from a backup, or move it away (`mv {0} {0}.damaged`)", path.display())

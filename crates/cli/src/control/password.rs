@@ -22,7 +22,7 @@ pub(crate) fn read(file: Option<&Path>, question: &str) -> Result<String, Failur
     if let Ok(password) = std::env::var(VARIABLE) {
         return Ok(password);
     }
-    ask(question)
+    ask(question, &format!("say --password-file FILE, or set {VARIABLE}"))
 }
 
 /// The password in a file: its first line.
@@ -36,13 +36,12 @@ pub(crate) fn of_file(file: &Path) -> Result<String, Failure> {
     Ok(if is_of_target { lines.next().unwrap_or_default() } else { first }.to_owned())
 }
 
-/// Asks at the terminal, without showing what is typed.
-pub(crate) fn ask(question: &str) -> Result<String, Failure> {
+/// Asks at the terminal, without showing what is typed. `instead` is what to do where there is
+/// none.
+pub(crate) fn ask(question: &str, instead: &str) -> Result<String, Failure> {
     let input = std::io::stdin();
     if !input.is_terminal() || !std::io::stderr().is_terminal() {
-        let advice = format!(
-            "standard input is no terminal, so that nobody can be asked: say --password-file FILE, or set {VARIABLE}"
-        );
+        let advice = format!("standard input is no terminal, so that nobody can be asked: {instead}");
         return Err(Failure::new("no-password", "there is no password", advice));
     }
     // Before it is asked for: what is typed at once is not shown, either.

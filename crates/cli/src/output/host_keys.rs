@@ -106,7 +106,11 @@ impl ShownKeyChange<'_> {
             if self.outcome == KeyOutcome::Rotated && key.kind != KeyKind::DhchapCtrl {
                 text += &match self.old_place {
                     Some(place) => {
-                        format!("  the old key is good until it is taken out of {place}, and `ebof target reload`\n")
+                        let name = config_key(key.kind);
+                        format!(
+                            "  the old key is good until the new one takes its place in {place}, or `{name}` is taken out \
+                             of its [[hosts]]; then `ebof target reload`\n"
+                        )
                     }
                     None => {
                         let command = format!("ebof target remove key {} --old --kind {}", key.host, key.kind);
@@ -125,10 +129,19 @@ impl ShownKeyChange<'_> {
     fn option(&self, kind: KeyKind) -> String {
         let option = match kind {
             KeyKind::Dhchap => "--dhchap-secret-file",
-            KeyKind::DhchapCtrl => "--dhchap-ctrl-secret-file",
+            KeyKind::DhchapCtrl => "--dhchap-secret-file OWN_FILE --dhchap-ctrl-secret-file",
             KeyKind::Tls => "--tls --tls-key-file",
         };
         format!("{option} {}", self.file.map_or_else(|| "FILE".to_owned(), |file| file.display().to_string()))
+    }
+}
+
+/// What a configuration calls the place of such a key.
+pub(crate) fn config_key(kind: KeyKind) -> &'static str {
+    match kind {
+        KeyKind::Dhchap => "dhchap_key",
+        KeyKind::DhchapCtrl => "dhchap_ctrl_key",
+        KeyKind::Tls => "tls_psk",
     }
 }
 
@@ -217,8 +230,13 @@ mod tests {
         insta::assert_snapshot!(rotated.text(false));
         let of_configuration = ShownKeyChange { old_place: Some("/etc/ebof/keys/blade1"), ..rotated };
         let told = of_configuration.told();
-        assert!(told.contains("taken out of /etc/ebof/keys/blade1") && !told.contains("--old"), "{told}");
-        let rotated = ShownKeyChange { old_place: None, ..of_configuration };
+        assert!(told.contains("takes its place in /etc/ebof/keys/blade1") && !told.contains("--old"), "{told}");
+        assert!(told.contains("`dhchap_key` is taken out of its [[hosts]]"), "{told}");
+        let ctrl = KeysChange::new(Some(status("k3", KeyKind::DhchapCtrl)), Vec::new(), true, Vec::new(), Vec::new());
+        let told = ShownKeyChange { outcome: KeyOutcome::Added, change: &ctrl, ..of_configuration }.told();
+        assert!(told.contains("--dhchap-secret-file OWN_FILE --dhchap-ctrl-secret-file blade1.key"), "{told}");
+        let rotated =
+            ShownKeyChange { outcome: KeyOutcome::Rotated, change: &change, file, printed: None, old_place: None };
         let printed = ShownKeyChange {
             outcome: KeyOutcome::Added,
             change: &change,

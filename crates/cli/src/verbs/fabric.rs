@@ -6,19 +6,25 @@ use std::time::Duration;
 
 use ebof_attach::{Kind, Request};
 use ebof_authentication::Secret;
-use ebof_initiator::{KeySource, KeyText, Options, Overrides};
+use ebof_initiator::{KeySource, KeyText, Options, Overrides, key_lines};
 use ebof_manage::config::{Measure, Measures, NoMeasure};
+use ebof_manage::written_keys::is_key;
 use ebof_nvme::Nqn;
 use ebof_nvme::uri::Transport;
+use ebof_state::read_private;
 
 use crate::device::{check_options, check_transport, strange_name};
 use crate::failure::Failure;
 use crate::output::say;
+use crate::output::text::safe;
 
 /// Port of I/O controllers, and of discovery controllers over RDMA.
 pub(super) const IO_PORT: u16 = 4420;
 /// Port of NVMe/TCP discovery controllers.
 pub(super) const DISCOVERY_PORT: u16 = 8009;
+
+/// The longest file with keys.
+const KEY_FILE_BYTES_MAX: usize = 4096;
 
 /// Address, identity and connection options.
 #[derive(Clone, Debug, clap::Args)]
@@ -97,6 +103,10 @@ impl GivenSecrets {
             let advice = "give it with --dhchap-secret-file FILE";
             return Err(Failure::usage("--dhchap-ctrl-secret needs this host's secret, too", advice));
         }
+        if overrides.concat && self.dhchap_secret.is_none() && overrides.dhchap_secret_file.is_none() {
+            let advice = "give it with --dhchap-secret-file FILE, or use a key for TLS: --tls --tls-key-file FILE";
+            return Err(Failure::usage("--concat needs this host's secret: the key for TLS comes of it", advice));
+        }
         Ok(())
     }
 }
@@ -168,11 +178,12 @@ impl FabricArgs {
             check_address(traddr)?;
         }
         self.secrets.check(&self.overrides)?;
-        if self.overrides.tls_key.as_ref().is_some_and(|key| key.starts_with("NVMeTLSkey-1:")) {
+        if self.overrides.tls_key.as_ref().is_some_and(|key| is_key(key)) {
             let advice = "name a file with it, which nobody else may read (mode 600): --tls --tls-key-file FILE";
             return Err(Failure::unsupported("--tls-key takes the description or the number of a key", advice));
         }
         self.later.refuse()?;
+        warn_of_many_keys(&self.overrides);
         for (option, nqn) in [("--nqn", &self.nqn), ("--hostnqn", &self.overrides.hostnqn)] {
             if let Some(warning) = nqn.as_ref().and_then(|nqn| strange_name(option, nqn)) {
                 say(&warning);
@@ -232,6 +243,20 @@ impl FabricArgs {
             owner: self.owner.clone(),
             dhchap_secret: self.secrets.dhchap_secret.clone(),
             dhchap_ctrl_secret: self.secrets.dhchap_ctrl_secret.clone(),
+        }
+    }
+}
+
+/// Says which of several keys in a file is used. What is wrong with a file is told when it is used.
+fn warn_of_many_keys(overrides: &Overrides) {
+    for path in [&overrides.dhchap_secret_file, &overrides.dhchap_ctrl_secret_file, &overrides.tls_key_file] {
+        let Some(path) = path else { continue };
+        let count = read_private(path, KEY_FILE_BYTES_MAX).map_or(0, |text| key_lines(&text).count());
+        if count > 1 {
+            let name = safe(&path.display().to_string());
+            say(&format!(
+                "warning: {name} has {count} keys, and this host uses the first of them: leave the others out"
+            ));
         }
     }
 }

@@ -1,26 +1,31 @@
 //! Keys: `gen-dhchap-key`, `check-dhchap-key`, `gen-tls-key` and `check-tls-key`, and `keys`, which
 //! has nvme-cli 3.0's names for them. They only make and read texts; nothing is stored.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ebof_authentication::psk::{Identity, IdentityVersion};
 use ebof_authentication::response::Names;
+use ebof_authentication::secret::TextError;
 use ebof_authentication::{ConfiguredPsk, Derivation, Hash, KeyMaterial, Secret};
 use ebof_clock::Clock;
-use ebof_initiator::host;
+use ebof_initiator::overrides::parse;
+use ebof_initiator::{host, key_lines};
+use ebof_manage::api::HOST_KEYS_MAX;
 use ebof_nvme::Nqn;
+use ebof_state::{PrivateFileError, read_credential, read_private};
 use zeroize::Zeroizing;
 
 use super::Outcome;
 use crate::failure::Failure;
-use crate::file;
 use crate::global::Global;
 use crate::output::done::Done;
-use crate::output::show;
+use crate::output::json::Object;
+use crate::output::text::safe;
+use crate::output::{say, show};
 
-/// The longest file with one key.
-const FILE_BYTES_MAX: u64 = 4096;
+/// The longest file with keys.
+const FILE_BYTES_MAX: usize = 4096;
 
 /// `gen-dhchap-key`, as nvme-cli 3.0: the text has the secret itself.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,8 +51,8 @@ pub(crate) struct CheckSecret {
     /// The secret, DHHC-1:..., which other users of this machine can see while this runs
     #[arg(short, long, visible_alias = "secret", value_name = "KEY")]
     key: Option<String>,
-    /// A file with it
-    #[arg(short = 'f', long, value_name = "FILE")]
+    /// A file with it, or with several, one in a line
+    #[arg(short = 'f', long, value_name = "FILE", value_parser = parse::given_key_file)]
     keyfile: Option<PathBuf>,
 }
 
@@ -90,8 +95,8 @@ pub(crate) struct CheckPsk {
     /// The PSK, NVMeTLSkey-1:..., which other users of this machine can see while this runs
     #[arg(short = 'd', long, alias = "key", value_name = "KEY")]
     keydata: Option<String>,
-    /// A file with it
-    #[arg(short = 'f', long, value_name = "FILE")]
+    /// A file with it, or with several, one in a line
+    #[arg(short = 'f', long, value_name = "FILE", value_parser = parse::given_key_file)]
     keyfile: Option<PathBuf>,
 }
 
@@ -151,11 +156,25 @@ impl GenSecret {
 
 impl CheckSecret {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let text = given(self.key, self.keyfile)?;
-        let secret = Secret::parse(&text).map_err(|error| Failure::usage(error.to_string(), HELP_SECRET))?;
-        let hash = secret.transform().map_or("not transformed".to_owned(), |hash| format!("transformed with {hash}"));
-        let text = format!("The key is valid: {} bytes, {hash}\n", secret.key_bytes());
-        show(global, &of_secret(Done::with_text("check-dhchap-key", text), &secret))?;
+        let keys = given(self.key, self.keyfile)?.parsed(Secret::parse, HELP_SECRET)?;
+        let told = |secret: &Secret| {
+            let hash = secret.transform();
+            let hash = hash.map_or("not transformed".to_owned(), |hash| format!("transformed with {hash}"));
+            format!("The key is valid: {} bytes, {hash}\n", secret.key_bytes())
+        };
+        let text = keys.iter().map(|(line, secret)| keys_line(keys.len(), *line) + &told(secret)).collect();
+        let mut done = Done::with_text("check-dhchap-key", text);
+        if let Some((_, first)) = keys.first() {
+            done = of_secret(done, first);
+        }
+        let object = |(line, secret): &(usize, Secret)| {
+            let hash = u64::from(secret.transform().map_or(0, Hash::id));
+            Object::new().with("line", *line as u64).with("hmac", hash).with("key_bytes", secret.key_bytes() as u64)
+        };
+        if keys.len() > 1 {
+            done = done.with("keys", keys.iter().map(object).collect::<Vec<_>>());
+        }
+        show(global, &done)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -186,19 +205,33 @@ impl GenPsk {
 
 impl CheckPsk {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let text = given(self.keydata, self.keyfile)?;
-        let psk = ConfiguredPsk::parse(&text).map_err(|error| Failure::usage(error.to_string(), HELP_PSK))?;
-        let identity = self.between.identity_of(&psk)?;
-        let text = match &identity {
-            Some(identity) => format!("{identity}\n"),
-            None => "The key is valid; --subsysnqn shows its identity\n".to_owned(),
-        };
-        let done = Done::with_text("check-tls-key", text);
-        let done = match identity {
-            Some(identity) => done.with("identity", identity.to_string()),
-            None => done,
-        };
-        show(global, &of_psk(done, &psk))?;
+        let keys = given(self.keydata, self.keyfile)?.parsed(ConfiguredPsk::parse, HELP_PSK)?;
+        let mut text = String::new();
+        let mut objects = Vec::new();
+        let mut first = None;
+        for (line, psk) in &keys {
+            let identity = self.between.identity_of(psk)?.map(|identity| identity.to_string());
+            let told = identity.as_deref().unwrap_or("The key is valid; --subsysnqn shows its identity");
+            text += &format!("{}{told}\n", keys_line(keys.len(), *line));
+            let hash = u64::from(psk.hash().map_or(0, Hash::id));
+            let mut object = Object::new().with("line", *line as u64).with("hmac", hash);
+            if let Some(identity) = &identity {
+                object.push("identity", identity.as_str());
+            }
+            objects.push(object);
+            first.get_or_insert((psk, identity));
+        }
+        let mut done = Done::with_text("check-tls-key", text);
+        if let Some((psk, identity)) = first {
+            if let Some(identity) = identity {
+                done = done.with("identity", identity);
+            }
+            done = of_psk(done, psk);
+        }
+        if keys.len() > 1 {
+            done = done.with("keys", objects);
+        }
+        show(global, &done)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -234,12 +267,77 @@ fn parse_nqn(text: &str, option: &str) -> anyhow::Result<Nqn> {
     Ok(Nqn::parse(text).map_err(usage)?)
 }
 
+/// Where several keys are, which of them a line is about.
+fn keys_line(count: usize, line: usize) -> String {
+    if count > 1 { format!("line {line}: ") } else { String::new() }
+}
+
+/// Keys that are checked.
+struct Given {
+    text: Zeroizing<String>,
+    /// The file that they are in, for messages.
+    file: Option<String>,
+}
+
 /// The text of a key, from the command line or from a file.
-fn given(text: Option<String>, path: Option<PathBuf>) -> anyhow::Result<Zeroizing<String>> {
+fn given(text: Option<String>, path: Option<PathBuf>) -> Result<Given, Failure> {
     match (text, path) {
-        (Some(text), _) => Ok(Zeroizing::new(text)),
-        (None, Some(path)) => Ok(Zeroizing::new(file::read_text(&path, "the key", FILE_BYTES_MAX, file::Kind::Any)?)),
-        (None, None) => Err(Failure::usage("there is no key to check", "name it, or a file with it").into()),
+        (Some(text), _) => Ok(Given { text: Zeroizing::new(text), file: None }),
+        (None, Some(path)) => {
+            let file = safe(&path.display().to_string());
+            let read = match read_private(&path, FILE_BYTES_MAX) {
+                Err(error @ (PrivateFileError::Open { .. } | PrivateFileError::Foreign { .. })) => {
+                    say(&format!("warning: {file} will be refused in use: {error}"));
+                    read_credential(&path, FILE_BYTES_MAX)
+                }
+                read => read,
+            };
+            Ok(Given { text: read.map_err(|error| unread(&file, &error))?, file: Some(file) })
+        }
+        (None, None) => Err(Failure::usage("there is no key to check", "name it, or a file with it")),
+    }
+}
+
+impl Given {
+    /// The keys with their lines, read as a target reads them.
+    fn parsed<K>(&self, parse: fn(&str) -> Result<K, TextError>, help: &str) -> Result<Vec<(usize, K)>, Failure> {
+        let Some(file) = &self.file else {
+            let key = parse(&self.text).map_err(|error| Failure::usage(error.to_string(), help))?;
+            return Ok(vec![(1, key)]);
+        };
+        let mut keys = Vec::new();
+        for (line, text) in key_lines(&self.text) {
+            if keys.len() == HOST_KEYS_MAX {
+                let message = format!("{file}: there are more than {HOST_KEYS_MAX} keys in it");
+                return Err(Failure::usage(message, "leave out those that nobody uses any more"));
+            }
+            let key = parse(text).map_err(|error| Failure::usage(format!("{file}: line {line}: {error}"), help))?;
+            keys.push((line, key));
+        }
+        if keys.is_empty() {
+            return Err(Failure::usage(format!("{file}: there is no key in it"), help));
+        }
+        if keys.len() > 1 {
+            say(&format!("note: a target takes each of the keys in {file}, a host uses the first"));
+        }
+        Ok(keys)
+    }
+}
+
+/// A file with a key that cannot be read, or that nobody would use.
+fn unread(file: &str, error: &PrivateFileError) -> Failure {
+    Failure::usage(format!("{file}: {error}"), "name a file of yours with the key, which nobody else may read")
+}
+
+/// The one key in a file, which is as private as whoever uses it wants.
+pub(super) fn one_of_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let file = safe(&path.display().to_string());
+    let text = read_private(path, FILE_BYTES_MAX).map_err(|error| unread(&file, &error))?;
+    let mut keys = key_lines(&text);
+    match (keys.next(), keys.next()) {
+        (Some((_, key)), None) => Ok(Zeroizing::new(key.to_owned())),
+        (None, _) => Err(Failure::usage(format!("{file}: there is no key in it"), "`ebof gen-dhchap-key` makes one")),
+        _ => Err(Failure::usage(format!("{file}: there are several keys in it"), "name a file with one key")),
     }
 }
 

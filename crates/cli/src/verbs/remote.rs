@@ -148,11 +148,9 @@ impl NewPassword {
         if let Some(file) = &self.new_password_file {
             return password::of_file(file);
         }
-        let first = password::ask(&format!("New password of {name}: ")).map_err(|error| {
-            let advice = "say --new-password-file FILE where there is no terminal";
-            Failure::new("no-password", error.to_string(), advice)
-        })?;
-        if password::ask("Once more: ")? == first {
+        const INSTEAD: &str = "say --new-password-file FILE";
+        let first = password::ask(&format!("New password of {name}: "), INSTEAD)?;
+        if password::ask("Once more: ", INSTEAD)? == first {
             return Ok(first);
         }
         Err(Failure::new("not-confirmed", "the passwords differ, and nothing was changed", "type the same one twice"))

@@ -8,21 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ebof_authentication::{ConfiguredPsk, Hash, KeyMaterial, Secret};
+use ebof_initiator::overrides::parse;
 use ebof_manage::api::{AddKey, KeyKind, KeyStatus, KeyText, Keys, KeysChange, NoSuchKeyKind};
 use ebof_state::{Existing, FileMode, WriteError, store_file};
 
-use super::keys::random;
+use super::keys::{one_of_file, random};
 use super::{Outcome, question};
 use crate::control::ControlClient;
 use crate::failure::Failure;
-use crate::file::{self, Kind};
 use crate::global::{Global, OutputFormat};
-use crate::output::host_keys::{KeyOutcome, ShownKeyChange, ShownKeys, disturbed};
+use crate::output::host_keys::{KeyOutcome, ShownKeyChange, ShownKeys, config_key, disturbed};
 use crate::output::text::safe;
 use crate::output::{say, show};
-
-/// The longest file with one key.
-const FILE_BYTES_MAX: u64 = 4096;
 
 /// How often somebody is asked who does not answer before something else is there.
 const ASKED_MAX: usize = 5;
@@ -41,7 +38,7 @@ pub(super) struct NewKey {
     #[arg(short = 'm', long, value_name = "0|1|2|3", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
     hmac: u8,
     /// A file with the key, as gen-dhchap-key and gen-tls-key make it [default: a new one is made]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["hmac", "output_file"])]
+    #[arg(long, value_name = "FILE", value_parser = parse::given_key_file, conflicts_with_all = ["hmac", "output_file"])]
     key_file: Option<PathBuf>,
     /// Write the new key to this file, which must not be there yet [default: it is printed, once]
     #[arg(long, value_name = "FILE")]
@@ -122,7 +119,11 @@ impl NewKey {
         }
         // What the target does not store itself, it cannot remove either.
         let places = of_host.iter().map(|key| key.place.as_deref());
-        let place = places.collect::<Option<Vec<_>>>().map(|places| places.join(", "));
+        let place = places.collect::<Option<Vec<_>>>().map(|mut places| {
+            // Several keys of one file.
+            places.dedup();
+            places.join(", ")
+        });
         self.carry_out(control, KeyOutcome::Rotated, place.as_deref(), yes, global)
     }
 
@@ -187,8 +188,7 @@ impl NewKey {
     /// A key of this kind: one that the user has, or a new one.
     fn text(&self) -> anyhow::Result<(KeyText, Kept)> {
         if let Some(path) = &self.key_file {
-            let text = file::read_text(path, "the key", FILE_BYTES_MAX, Kind::Any)?;
-            return Ok((KeyText::new(text), Kept::ByUser));
+            return Ok((KeyText::new(one_of_file(path)?), Kept::ByUser));
         }
         let kept = self.output_file.clone().map_or(Kept::Printed, Kept::In);
         if let Kept::In(path) = &kept
@@ -259,20 +259,23 @@ impl RemoveKeys {
         if !chosen.is_empty() {
             return Ok(chosen);
         }
-        let configured = of_host.iter().find(|key| key.id.is_none() && is_meant(key.kind));
-        let place = configured.and_then(|key| key.place.as_ref());
+        let configured = of_host.iter().filter(|key| key.id.is_none() && is_meant(key.kind));
+        let mut places: Vec<String> = configured
+            .filter_map(|key| Some(format!("`{}` in {}", config_key(key.kind), safe(key.place.as_ref()?))))
+            .collect();
+        // Several keys of one file.
+        places.dedup();
         let what = if self.old { "no old key" } else { "no key" };
         let message = format!("{what} of {host} is stored");
-        Err(match place {
-            None => Failure::usage(message, list),
-            Some(place) => {
-                let advice = format!(
-                    "its configuration has one, in {}: take it out there, and `ebof target reload`",
-                    safe(place)
-                );
-                Failure::usage(message, advice)
-            }
-        })
+        if places.is_empty() {
+            return Err(Failure::usage(message, list));
+        }
+        let advice = format!(
+            "its configuration has {}: put the new key into the file in its place, or take the name of the file out of its \
+             [[hosts]]; then `ebof target reload`",
+            places.join(" and ")
+        );
+        Err(Failure::usage(message, advice))
     }
 }
 
@@ -370,7 +373,10 @@ mod tests {
     fn keys_of_the_configuration_are_removed_where_they_are() {
         let keys = [status(None, KeyKind::Dhchap), status(Some("k1"), KeyKind::Dhchap)];
         let told = chosen(&keys, &["--old"]).unwrap_err();
-        assert!(told.contains("/etc/ebof/keys/a") && told.contains("ebof target reload"), "{told}");
+        assert!(told.contains("`dhchap_key` in /etc/ebof/keys/a") && told.contains("ebof target reload"), "{told}");
+        assert!(told.contains("in its place") && told.contains("[[hosts]]"), "{told}");
+        let told = chosen(&[status(None, KeyKind::Dhchap), status(None, KeyKind::Tls)], &["--all"]).unwrap_err();
+        assert!(told.contains("`dhchap_key` in ") && told.contains("`tls_psk` in "), "{told}");
         assert_eq!(chosen(&keys, &["--all"]).unwrap(), "k1");
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn open(directory: &Arc<StateDirectory>, create: bool) -> anyhow::Res
     let created = "`ebof serve --create` starts without the keys that were stored, and their hosts need new ones (`ebof \
                    target add key HOST`)";
     made::check(directory, &[FILE], create, created)?;
-    let content = match directory.read(FILE) {
+    let content = match directory.read_private(FILE) {
         Ok(content) => content,
         Err(error @ StateError::Damaged { .. }) => return Err(damaged(error.to_string()).into()),
         Err(error) => {
@@ -101,6 +101,24 @@ mod tests {
         open(&state, false).unwrap();
         state.remove(FILE).unwrap();
         assert!(open(&state, false).is_err());
+    }
+
+    #[test]
+    fn keys_that_others_may_read_are_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let state = state(&directory);
+        KeyFile(Arc::clone(&state)).replace(KEYS).unwrap();
+        let path = state.path_of(FILE);
+        let set_mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o644, 0o640, 0o602] {
+            set_mode(mode);
+            let error = open(&state, false).unwrap_err().to_string();
+            assert!(error.contains(&format!("chmod 600 {}", path.display())), "{error}");
+            assert!(error.contains(&format!("mode {mode:o}")) && !error.contains("AAEC"), "{error}");
+        }
+        set_mode(0o400);
+        assert_eq!(open(&state, false).unwrap().count(), 1);
     }
 
     #[test]

@@ -130,7 +130,10 @@ fn follow(directory: &Path, path: &Path, told: &str) {
     assert_eq!(std::fs::read(&moved).unwrap(), damaged, "{told}");
     // As before: a start without accounts, say, makes another first password, too.
     contents(state).keys().for_each(|made| std::fs::remove_file(made).unwrap());
-    before.iter().for_each(|(path, content)| std::fs::write(path, content).unwrap());
+    for (path, content) in &before {
+        std::fs::write(path, content).unwrap();
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+    }
 }
 
 // @test output.destroying-advice

@@ -213,6 +213,55 @@ fn files(directory: &Path, but: &[&str]) -> Vec<PathBuf> {
     found
 }
 
+/// Command lines with a key where its file or a name is to be.
+fn misplaced(key: &str, uri: &str) -> Vec<Vec<String>> {
+    let psk = key.replace("DHHC-1", "NVMeTLSkey-1");
+    let option = format!("--dhchap-secret-file={key}");
+    let connect = ["connect", "-a", "127.0.0.1", "-n", NQN];
+    let lines = [
+        &["target", "add", "key", HOST, "--key-file", key][..],
+        &["target", "add", "key", HOST, key],
+        &["target", "add", "key", key],
+        &["target", "remove", "key", key, "--all"],
+        &["target", "remove", "key", HOST, key],
+        &["check-dhchap-key", "--keyfile", key],
+        &["check-dhchap-key", key],
+        &["check-tls-key", "--keyfile", &psk],
+        &["check-tls-key", "--keydata", key],
+        &["config", "check", key],
+        &[key],
+        &[&connect[..], &["--dhchap-secret-file", key]].concat(),
+        &[&connect[..], &["--tls", "--tls-key-file", &psk]].concat(),
+        &[&connect[..], &["--tls", "--tls-key", &psk]].concat(),
+        &[&connect[..], &["--tls", "--tls-key", key]].concat(),
+        &[&connect[..], &["-q", key]].concat(),
+        &["id-ctrl", uri, &option],
+        &["id-ctrl", uri, "--tls", "--tls-key-file", &psk],
+        &["id-ctrl", uri, "--tls", "--tls-key", &psk],
+    ];
+    lines.iter().map(|line| line.iter().map(|&word| word.to_owned()).collect()).collect()
+}
+
+/// Requests with a key where it belongs and where it does not, each of which is refused.
+fn bodies(key: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("keys", format!(r#"{{"host": "{key}", "kind": "dhchap", "key": "x"}}"#)),
+        ("keys", format!(r#"{{"host": "{HOST}", "kind": "{key}", "key": "x"}}"#)),
+        ("keys", format!(r#"{{"host": "{HOST}", "kind": "dhchap", "key": "{key}", "{key}": 1}}"#)),
+        ("keys", format!(r#"{{"host": "{HOST}", "kind": "dhchap", "replace": "{key}"}}"#)),
+        ("keys", key.to_owned()),
+        ("edits", format!(r#"{{"edits": [{{"edit": "add", "object": {{"host": "{key}"}}, "keys": {{}}}}]}}"#)),
+        (
+            "edits",
+            format!(
+                r#"{{"edits": [{{"edit": "add", "object": {{"host": "{HOST}"}}, "keys": {{"dhchap_key": "{key}"}}}}]}}"#
+            ),
+        ),
+        ("edits", format!(r#"{{"{key}": 1}}"#)),
+        ("changes", format!(r#"{{"changes": [{{"change": "{key}"}}]}}"#)),
+    ]
+}
+
 // @test keys.secret
 #[test]
 fn a_key_is_nowhere_but_in_the_files_that_are_for_it() {
@@ -246,17 +295,29 @@ fn a_key_is_nowhere_but_in_the_files_that_are_for_it() {
         assert!(!say(&["target", "add", "key", HOST, "--kind", kind, "--key-file", "marked.key"]));
     }
     assert!(!say(&["target", "add", "key", HOST, "--kind", "tls", "--key-file", "marked.key"]));
+    // The key where its file or a name is to be.
+    let listening = serving.started["listening"][0].as_str().unwrap();
+    for arguments in misplaced(&key, &format!("nvme+{listening}/{NQN}")) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert!(!say(&arguments), "{arguments:?}");
+        assert!(!say(&[&arguments[..], &["-o", "json"]].concat()), "{arguments:?}");
+    }
+    // And in a configuration.
+    for (name, value) in [("plain", format!("\"{key}\"")), ("file", format!("{{ file = \"{key}\" }}"))] {
+        let name = format!("{name}.toml");
+        std::fs::write(at(&name), format!("[[hosts]]\nnqn = \"{HOST}\"\ndhchap_key = {value}\n")).unwrap();
+        for verb in ["check", "diff", "apply", "show"] {
+            assert!(!say(&["config", verb, &name]) && !say(&["config", verb, &name, "-o", "json"]), "{verb}");
+        }
+        std::fs::remove_file(at(&name)).unwrap();
+    }
     // Whatever a body has, and wherever.
-    for body in [
-        format!(r#"{{"host": "{key}", "kind": "dhchap", "key": "x"}}"#),
-        format!(r#"{{"host": "{HOST}", "kind": "{key}", "key": "x"}}"#),
-        format!(r#"{{"host": "{HOST}", "kind": "dhchap", "key": "{key}", "{key}": 1}}"#),
-        format!(r#"{{"host": "{HOST}", "kind": "dhchap", "replace": "{key}"}}"#),
-        key.clone(),
-    ] {
+    for (path, body) in bodies(&key) {
         let mut stream = std::os::unix::net::UnixStream::connect(at("control.sock")).unwrap();
-        let head =
-            format!("POST /v1/keys HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST /v1/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         std::io::Write::write_all(&mut stream, (head + &body).as_bytes()).unwrap();
         let mut answer = String::new();
         std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
@@ -279,4 +340,93 @@ fn a_key_is_nowhere_but_in_the_files_that_are_for_it() {
     }
     let stored = std::fs::read_to_string(at("state/keys.json")).unwrap();
     assert!(stored.contains(MARK), "the one place");
+}
+
+// @test keys.secret
+#[test]
+fn a_key_in_a_configuration_that_is_read_again_is_not_in_the_log() {
+    const MARK: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh";
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let configuration = "[[ports]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\nnqn = \"nqn.2014-08.org.example:locked\"\n\
+                         allow_any_host = true\nnamespaces = [\"mem:64Mi\"]\n";
+    std::fs::write(at("ebof.toml"), configuration).unwrap();
+    let log = std::fs::File::create(at("log")).unwrap();
+    let mut command = ebof(directory.path());
+    command.args(["serve", "--config", "ebof.toml", "-o", "json", "--control", "control.sock", "--state", "state"]);
+    let serving = Serving::start_with_log(command, directory.path(), log);
+    for value in [format!("\"DHHC-1:01:{MARK}+KfiaR:\""), format!("{{ file = \"DHHC-1:01:{MARK}+KfiaR:\" }}")] {
+        let host = format!("{configuration}[[hosts]]\nnqn = \"{HOST}\"\ndhchap_key = {value}\n");
+        std::fs::write(at("ebof.toml"), host).unwrap();
+        let refused = serving.refused(&["target", "reload"]);
+        assert!(refused.contains("key itself") && !refused.contains(MARK), "{refused}");
+    }
+    let log = std::fs::read_to_string(at("log")).unwrap();
+    assert!(log.contains("key itself") && !log.contains(&MARK[..12]), "{log}");
+}
+
+/// A file of a mode.
+fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>, mode: u32) {
+    let path = directory.join(name);
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn files_with_keys_are_checked_as_they_are_used() {
+    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let directory = tempfile::tempdir().unwrap();
+    let made = |arguments: &[&str]| String::from_utf8(ebof(directory.path()).args(arguments).output().unwrap().stdout);
+    let (other, psk) = (made(&["gen-dhchap-key", "-m", "3"]).unwrap(), made(&["gen-tls-key"]).unwrap());
+    for (name, content) in [
+        ("one", KEY.to_owned()),
+        ("two", format!("# of blade1\n{KEY}\n\n{other}")),
+        ("psk", psk.clone()),
+        ("empty", "# none\n\n".to_owned()),
+        ("broken", format!("{KEY}\nDHHC-1:01:x\n")),
+    ] {
+        file(directory.path(), name, content, 0o600);
+    }
+    file(directory.path(), "open", KEY, 0o644);
+    file(directory.path(), "bytes", [0xff, 0xfe], 0o600);
+    assert!(Command::new("mkfifo").arg("-m600").arg(directory.path().join("pipe")).status().unwrap().success());
+    let serving = serve(directory.path(), &["--state", "state"]);
+    for (name, checked, added) in [
+        ("one", Ok("valid: 32 bytes"), None),
+        ("two", Ok("line 4: The key is valid: 64 bytes"), Some("there are several keys in it")),
+        ("psk", Err("this is a key for TLS"), Some("a key for TLS")),
+        ("empty", Err("empty: there is no key in it"), Some("there is no key in it")),
+        ("broken", Err("broken: line 2: the key has to have the form DHHC-1:hh:BASE64:"), Some("several keys")),
+        ("open", Ok("will be refused in use: others than its owner may read"), Some("chmod 600")),
+        ("bytes", Err("it is not text"), Some("it is not text")),
+        ("pipe", Err("it is no regular file"), Some("it is no regular file")),
+        ("none", Err("No such file"), Some("No such file")),
+    ] {
+        let output = alone(directory.path(), &["check-dhchap-key", "--keyfile", name]);
+        assert_eq!(output.0, checked.is_ok(), "{name}: {}", output.1);
+        let text = checked.unwrap_or_else(|text| text);
+        assert!(output.1.contains(text), "{name}: {}", output.1);
+        let output = serving.run(&["target", "add", "key", HOST, "--key-file", name]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), added.is_none(), "{name}: {told}");
+        assert!(told.contains(added.unwrap_or_default()), "{name}: {told}");
+    }
+    let (good, told) = alone(directory.path(), &["check-dhchap-key", "--keyfile", "two", "-o", "json"]);
+    assert!(good && told.contains("\"keys\"") && told.contains("\"line\": 2"), "{told}");
+    let (good, told) = alone(directory.path(), &["check-tls-key", "--keyfile", "one"]);
+    assert!(!good && told.contains("this is a secret for DH-HMAC-CHAP"), "{told}");
+    // A host says which one it uses.
+    let told =
+        alone(directory.path(), &["connect", "-a", "127.0.0.1", "-s", "1", "-n", NQN, "--dhchap-secret-file", "two"]);
+    assert!(!told.0 && told.1.contains("has 2 keys, and this host uses the first"), "{}", told.1);
+    // What nobody can answer is asked for in words that help.
+    let told = serving.refused(&["target", "account", "add", "anna", "--role", "operator"]);
+    assert!(told.contains("--new-password-file FILE") && !told.contains(" --password-file"), "{told}");
+}
+
+/// Whether a verb succeeds, and all that it says.
+fn alone(directory: &Path, arguments: &[&str]) -> (bool, String) {
+    let output = ebof(directory).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), told)
 }

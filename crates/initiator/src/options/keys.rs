@@ -9,6 +9,7 @@ use ebof_authentication::psk::{IdentityVersion, KeyOrigin};
 use ebof_authentication::response::Names;
 use ebof_authentication::secret::TextError;
 use ebof_authentication::{ConfiguredPsk, Derivation, Identity, KeyMaterial, Secret};
+use ebof_grammar::keys::has_key;
 use ebof_tls::TlsPsk;
 
 /// The longest file with a secret.
@@ -68,11 +69,20 @@ impl KeySource {
 
 /// The key in the first line of a file that is neither empty nor a comment.
 fn first_key<K>(path: &Path, parse: fn(&str) -> Result<K, TextError>) -> Result<K, String> {
+    if has_key(&path.to_string_lossy()) {
+        return Err("a key itself is given where the path of its file belongs".to_owned());
+    }
     let name = path.display();
     let text = ebof_state::read_private(path, FILE_BYTES_MAX).map_err(|error| format!("{name}: {error}"))?;
-    let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let line = line.ok_or_else(|| format!("{name}: there is no key in it"))?;
+    let (_, line) = key_lines(&text).next().ok_or_else(|| format!("{name}: there is no key in it"))?;
     parse(line).map_err(|error| format!("{name}: {error}"))
+}
+
+/// The lines of a file that are keys, neither empty nor a comment, by number from 1. A host uses
+/// the first.
+pub fn key_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
 }
 
 /// Where a PSK for TLS comes from.
@@ -191,6 +201,12 @@ mod tests {
     use ebof_nvme::Nqn;
 
     use super::*;
+
+    #[test]
+    fn a_key_in_place_of_its_file_is_not_repeated() {
+        let error = KeySource::File("/tmp/DHHC-1:01:AA/AAEC:".into()).load().unwrap_err();
+        assert!(error.contains("a key itself") && !error.contains("AAEC"), "{error}");
+    }
 
     #[test]
     fn a_psk_is_offered_by_both_versions_and_derivations() {

@@ -36,16 +36,16 @@ pub struct Overrides {
     #[cfg_attr(feature = "serde", serde(with = "text::host_id"))]
     pub hostid: Option<HostId>,
     /// A file with our secret for authentication (DH-HMAC-CHAP), which nobody else may read
-    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-secret-file", value_name = "FILE", value_parser = parse::absolute))]
+    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-secret-file", value_name = "FILE", value_parser = parse::key_file))]
     pub dhchap_secret_file: Option<PathBuf>,
     /// A file with the subsystem's secret: the target has to prove that it has it, too
-    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::absolute))]
+    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::key_file))]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Connect over TLS, with the key of --tls-key-file, or one of the kernel's keyring
     #[cfg_attr(feature = "clap", arg(long, group = "secured"))]
     pub tls: bool,
     /// A file with our key for TLS (a PSK), which nobody else may read
-    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", requires = "tls", value_parser = parse::absolute))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", requires = "tls", value_parser = parse::key_file))]
     pub tls_key_file: Option<PathBuf>,
     /// The kernel's keyring with our keys for TLS [default: .nvme]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", requires = "tls", conflicts_with = "tls_key_file"))]
@@ -59,7 +59,7 @@ pub struct Overrides {
     pub tls_key: Option<String>,
     /// Authenticate, and go on over TLS with a key that this has generated (secure channel
     /// concatenation)
-    #[cfg_attr(feature = "clap", arg(long, group = "secured", conflicts_with = "tls"))]
+    #[cfg_attr(feature = "clap", arg(long, group = "secured", conflicts_with_all = ["tls", "tls_key_file", "keyring", "tls_key"]))]
     pub concat: bool,
     /// Who makes and opens the records of TLS: this process (own) or the kernel, where it can
     /// [default: own]
@@ -266,6 +266,7 @@ fn set<T>(option: &mut T, given: Option<T>) {
 pub mod parse {
     use std::path::PathBuf;
 
+    use ebof_grammar::keys::is_key;
     use ebof_grammar::units::{format_size, parse_size};
     use ebof_nvme::HostId;
     use ebof_tls::RecordsBy;
@@ -280,12 +281,27 @@ pub mod parse {
         HostId::parse(text).ok_or_else(|| "want a UUID such as 00112233-4455-6677-8899-aabbccddeeff".to_owned())
     }
 
-    /// Parses a path: one that a process with another working directory understands, too.
+    /// Parses the path of a file with a key: one that a process with another working directory
+    /// understands, too.
     ///
     /// # Errors
-    /// It is empty, or there is no working directory.
-    pub fn absolute(text: &str) -> Result<PathBuf, String> {
-        std::path::absolute(text).map_err(|error| error.to_string())
+    /// It is empty or a key itself, or there is no working directory.
+    pub fn key_file(text: &str) -> Result<PathBuf, String> {
+        let path = given_key_file(text)?;
+        std::path::absolute(path).map_err(|error| error.to_string())
+    }
+
+    /// Parses the path of a file with a key, and leaves it as it is.
+    ///
+    /// # Errors
+    /// It is a key itself.
+    pub fn given_key_file(text: &str) -> Result<PathBuf, String> {
+        if is_key(text) {
+            let advice = "put it into a file that nobody else may read (`chmod 600`), and name that; others on this \
+                          machine can see what is on a command line";
+            return Err(format!("this is a key itself, and the path of its file belongs here: {advice}"));
+        }
+        Ok(text.into())
     }
 
     /// Parses the limit of large writes' bytes under way; 0 is none.

@@ -1,7 +1,9 @@
 //! Why changes are refused: all mistakes at once.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use ebof_grammar::keys::without_keys;
 use serde::{Deserialize, Serialize};
 
 /// Everything that is wrong with a transaction.
@@ -66,7 +68,7 @@ impl Refused {
 
 impl Mistake {
     /// Of no change. The object and the message may repeat what somebody has sent: of that, control
-    /// characters and what is beyond 4096 bytes are left out.
+    /// characters, keys and what is beyond 4096 bytes are left out.
     #[must_use]
     pub fn new(
         kind: MistakeKind,
@@ -82,6 +84,10 @@ impl Mistake {
 /// A text without control characters, but for ends of lines, and its beginning if it is long.
 fn printable(text: String) -> String {
     const BYTES_MAX: usize = 4096;
+    let text = match without_keys(&text) {
+        Cow::Owned(shown) => shown,
+        Cow::Borrowed(_) => text,
+    };
     if text.len() <= BYTES_MAX && !text.contains(char::is_control) {
         return text;
     }
@@ -121,6 +127,7 @@ mod tests {
     fn what_is_repeated_of_a_request_is_printable_and_bounded() {
         let told = |text: &str| Refused::whole(MistakeKind::Value, text, "").mistakes.remove(0).message;
         assert_eq!(told("`x\r\ny\u{1b}[2J\0` is ä"), "`x\ny[2J` is ä");
+        assert_eq!(told("unknown field `DHHC-1:01:AAEC:` at 1"), "unknown field `DHHC-1:***` at 1");
         assert_eq!(told(&"ä".repeat(4096)), "ä".repeat(2048));
         assert_eq!(told(&format!("a{}", "ä".repeat(4096))).len(), 4095);
     }

@@ -2,6 +2,8 @@
 //!
 //! Order matters: ports, hosts and drives are read before the subsystems that refer to them.
 
+use ebof_grammar::keys::is_key;
+
 use crate::config::{Assigned, Config, Host, KeyPlace, Port, PortTls, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
@@ -19,6 +21,7 @@ pub(crate) use known::Known;
 /// Reads a whole configuration.
 pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     let mut config = Config::default();
+    refuse_keys("", root, out);
     let Some(mut table) = Table::open("a configuration", root, out) else { return config };
     let mut known = Known::default();
     if let Some(node) = table.node("target") {
@@ -43,6 +46,28 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
         out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
     }
     config
+}
+
+/// Reports keys themselves, wherever they are: a configuration is shown, compared and kept. `key`
+/// is what has the value.
+fn refuse_keys(key: &str, node: &Node, out: &mut Collector<'_>) {
+    match &node.value {
+        Value::String(text) if is_key(text) => {
+            let message = format!("`{key}` is a key itself, and others see what is in a configuration");
+            out.error(node.span.clone(), message, KEY_HELP);
+        }
+        Value::Array(elements) => elements.iter().for_each(|element| refuse_keys(key, element, out)),
+        Value::Table(entries) => {
+            for KeyEntry { key, key_span, node } in entries {
+                if is_key(key) {
+                    let message = "a key itself is the name of a value, and others see what is in a configuration";
+                    out.error(key_span.clone(), message, KEY_HELP);
+                }
+                refuse_keys(key, node, out);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Warns of what is set about TLS and leads nowhere.
@@ -203,12 +228,23 @@ fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     nqn.map(|nqn| Host { nqn, dhchap_key, dhchap_ctrl_key, tls_psk })
 }
 
+/// What to do with a key that somebody wrote into a configuration.
+const KEY_HELP: &str = "put it into a file that nobody else may read (`chmod 600`), and say where that is, such as \
+                        dhchap_key = { file = \"/etc/ebof/keys/NAME\" }; if others may have read it here, make a new one";
+
 /// Where a key is; a key itself has no place in a configuration, which is shown, compared and kept.
 fn read_key_place(entry: &KeyEntry, out: &mut Collector<'_>) -> Option<KeyPlace> {
     const HELP: &str =
         "accepted: { file = \"/etc/ebof/keys/NAME\" }, { credential = \"NAME\" } or { keyring = \"NAME\" }";
     let span = entry.node.span.clone();
     let Value::Table(entries) = &entry.node.value else {
+        if let Value::String(text) = &entry.node.value {
+            // Without its quotes. It may be a key without its beginning.
+            out.hide(span.start + 1..span.end.saturating_sub(1));
+            if is_key(text) {
+                return None;
+            }
+        }
         let message = format!("`{}` says where the key is, not which: this is {}", entry.key, entry.node.value.kind());
         out.error(span, message, HELP);
         return None;
@@ -218,6 +254,9 @@ fn read_key_place(entry: &KeyEntry, out: &mut Collector<'_>) -> Option<KeyPlace>
         return None;
     };
     let text = as_string(&place.key, &place.node, out)?;
+    if is_key(text) {
+        return None;
+    }
     let found = KeyPlace::named(&place.key, text);
     let is_legal = match &found {
         Some(KeyPlace::File(path)) => !path.is_empty(),

@@ -7,11 +7,13 @@
 mod login;
 pub(crate) mod own;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use ebof_manage::api::RefusedConfiguration;
 use ebof_manage::enclosure::{Mistake, MistakeKind, Refused};
+use ebof_manage::written_keys::without_keys;
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -417,13 +419,17 @@ pub(crate) fn camel(name: &str) -> String {
 }
 
 /// A text whose only control characters are ends of lines, whatever of it a client has sent.
-fn printable(mut text: String) -> String {
+fn printable(text: String) -> String {
+    let mut text = match without_keys(&text) {
+        Cow::Owned(shown) => shown,
+        Cow::Borrowed(_) => text,
+    };
     text.retain(|c| c == '\n' || !c.is_control());
     text
 }
 
-/// As much of a text that a client sent as a message repeats.
+/// As much of a text that a client sent as a message repeats: no key of it.
 fn shortened(text: &str) -> String {
     const CHARACTERS_MAX: usize = 200;
-    text.chars().filter(|c| !c.is_control()).take(CHARACTERS_MAX).collect()
+    without_keys(text).chars().filter(|c| !c.is_control()).take(CHARACTERS_MAX).collect()
 }

@@ -188,6 +188,13 @@ fn refusals_are_explained() {
         ),
         (2, vec!["connect", "-a", "h", "-n", "x", "--keyring", "k"], vec!["--tls"]),
         (2, vec!["connect", "-a", "h", "-n", "x", "--concat", "--tls"], vec!["--concat", "--tls"]),
+        (2, vec!["connect", "-a", "h", "-n", "x", "--concat"], vec!["--concat needs this host's secret"]),
+        (2, vec!["id-ctrl", "nvme+tcp://h/x", "--concat"], vec!["--dhchap-secret-file"]),
+        (
+            2,
+            vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x", "--concat", "--tls-key-file", "k"],
+            vec!["'--concat' cannot be used with '--tls-key-file"],
+        ),
         (
             2,
             vec!["connect", "-t", "rdma", "-a", "h", "-n", "x", "--tls", "--tls-key-file", "k"],

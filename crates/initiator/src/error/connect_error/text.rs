@@ -306,8 +306,8 @@ fn to_do_about_authentication(refusal: &Refusal, tried: &Tried) -> String {
                 .to_owned()
         }
         Refusal::ByController { .. } | Refusal::Unexplained => format!(
-            "compare the secret with the one that the target has of host {} (`ebof check-dhchap-key` shows its kind): a \
-             secret with a hash belongs to one host NQN; if the target was to prove itself, it may have no secret for that",
+            "compare the secret with the one that the target has of host {} (`ebof check-dhchap-key` shows its kind): of \
+             several keys in a file a host uses the first; a secret with a hash belongs to one host NQN; if the target was to prove itself, it may have no secret for that",
             tried.host_nqn
         ),
         Refusal::WrongResponse | Refusal::NoResponse => {

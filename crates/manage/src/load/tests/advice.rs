@@ -345,3 +345,46 @@ fn fixes_suggested_for_refusals_name_existing_keys() {
         }
     }
 }
+
+#[test]
+fn a_key_itself_is_refused_wherever_it_is_and_never_repeated() {
+    const SECRET: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh";
+    let host = "[[hosts]]\nnqn = \"nqn.2014-08.org.example:a\"\n";
+    for kind in ["DHHC-1", "NVMeTLSkey-1"] {
+        let key = format!("{kind}:01:{SECRET}+KfiaR:");
+        let refused = |text: String, name: &str| {
+            let refused = load(name, &text).unwrap_err();
+            let told = format!("{refused}{refused:#}{refused:?}{}", serde_json::to_string(&refused).unwrap());
+            assert!(!told.contains(&SECRET[..8]) && !told.contains("KfiaR"), "{text}: {told}");
+            told
+        };
+        for place in ["dhchap_key", "dhchap_ctrl_key", "tls_psk"] {
+            let places = ["file", "credential", "keyring"].map(|name| format!("{{ {name} = \"{key}\" }}"));
+            for value in places.into_iter().chain([format!("\"{key}\""), format!("[\"{key}\"]")]) {
+                let told = refused(format!("{host}{place} = {value}\n"), "a.toml");
+                assert!(told.contains("is a key itself") && told.contains("dhchap_key = { file = "), "{told}");
+            }
+            // Without quotes, without its beginning, and beside something else that is wrong.
+            refused(format!("{host}{place} = {key}\n"), "a.toml");
+            refused(format!("{host}{place} = \"{SECRET}\"\n"), "a.toml");
+            refused(format!("{host}{place} = {{ file = \"\" }} # {key}\n"), "a.toml");
+        }
+        for text in [
+            format!("[target]\nthreads = \"{key}\""),
+            format!("[target]\n\"{key}\" = 1"),
+            format!("[\"{key}\"]\na = 1"),
+            format!("[[hosts]]\nnqn = \"{key}\""),
+            format!("[[ports]]\nlisten = \"{key}\""),
+            format!("[[ports]]\nlisten = \"tcp://127.0.0.1:4420\"\nname = \"{key}\"\ntls = \"{key}\""),
+            format!("[[subsystems]]\nnqn = \"nqn.x\"\nhosts = [\"{key}\"]"),
+            format!("[[subsystems]]\nnqn = \"nqn.x\"\nserial = \"{key}\"\n[[subsystems.namespaces]]\nfile = \"{key}\""),
+        ] {
+            assert!(refused(text, "a.toml").contains("a key itself"));
+        }
+        let nqn = "nqn.2014-08.org.example:a";
+        refused(format!("{{\"hosts\": [{{\"nqn\": \"{nqn}\", \"tls_psk\": \"{key}\"}}]}}"), "a.json");
+        refused(format!("{{\"hosts\": [{{\"nqn\": \"{nqn}\", \"tls_psk\": {key}}}]}}"), "a.json");
+        let one_line = format!("{{\"a\": \"{}\", \"hosts\": [\"{key}\", \"{key}\"]}}", "x".repeat(80));
+        refused(one_line, "a.json");
+    }
+}
