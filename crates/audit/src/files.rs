@@ -2,6 +2,7 @@
 //! target that writes them, or a copy.
 
 use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ebof_state::StateDirectory;
@@ -56,6 +57,12 @@ pub trait Source {
     /// # Errors
     /// It cannot be read, or is damaged.
     fn stored(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// The permissions of a file, such as 0o600; `None` if there is none.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn mode(&self, name: &str) -> io::Result<Option<u32>>;
 }
 
 impl Source for StateDirectory {
@@ -69,6 +76,10 @@ impl Source for StateDirectory {
 
     fn stored(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.read(name).map_err(io::Error::other)
+    }
+
+    fn mode(&self, name: &str) -> io::Result<Option<u32>> {
+        self.mode_of(name).map_err(io::Error::other)
     }
 }
 
@@ -107,6 +118,13 @@ impl Source for LogCopy {
     fn stored(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         ebof_state::read_stored(&self.0.join(name)).map_err(io::Error::other)
     }
+
+    fn mode(&self, name: &str) -> io::Result<Option<u32>> {
+        match std::fs::metadata(self.0.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            file => Ok(Some(file?.permissions().mode() & 0o7777)),
+        }
+    }
 }
 
 /// What is stored of where the log ends.
@@ -120,4 +138,16 @@ pub(crate) fn all(source: &dyn Source) -> io::Result<Vec<(u64, String)>> {
     let mut all: Vec<_> = source.names()?.into_iter().filter_map(|name| Some((first_of(&name)?, name))).collect();
     all.sort();
     Ok(all)
+}
+
+/// What others than the owner may do with the files of a log, in words: a target makes them with
+/// mode 0600.
+pub(crate) fn open_to_others(source: &dyn Source) -> io::Result<Vec<String>> {
+    let mut told = Vec::new();
+    for name in all(source)?.into_iter().map(|(_, name)| name).chain([HEAD_FILE.to_owned()]) {
+        let Some(mode) = source.mode(&name)?.filter(|mode| mode & 0o077 != 0) else { continue };
+        let what = if mode & 0o022 != 0 { "change" } else { "read" };
+        told.push(format!("others may {what} {name}, which has mode {mode:04o}: `chmod 600` it"));
+    }
+    Ok(told)
 }

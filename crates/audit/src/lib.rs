@@ -23,7 +23,7 @@ pub use log::{AuditError, AuditLog, Sizes};
 pub use record::{AuditRecord, NewRecord, RecordKind, RecordOutcome};
 pub use syslog::{Destination, DestinationError, Syslog};
 pub use time::{date_time, unix_ms};
-pub use verify::{AuditAnswer, Finding, Report, records_since, verify};
+pub use verify::{AuditAnswer, Finding, KnownHead, Report, records_since, verify};
 pub use writer::{Audit, AuditSettings, Feed};
 
 /// The version of the JSON shape of [`AuditRecord`] and [`Report`].

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ebof_state::{Appended, StateDirectory, StateError};
+use ebof_state::{Appended, Standing, StateDirectory, StateError};
 use thiserror::Error;
 
 use crate::chain::ChainHead;
@@ -48,7 +48,12 @@ pub struct AuditLog {
     head: ChainHead,
     /// The records that the kept files begin with, in order.
     firsts: Vec<u64>,
+    /// Whether the stored head is the one above.
     is_head_stored: bool,
+    /// Whether there is a stored head at all.
+    has_head_file: bool,
+    /// What somebody did to the files since the last record, to be recorded with the next ones.
+    found: Vec<NewRecord>,
 }
 
 /// Where a log goes on, and what is wrong with what is there.
@@ -70,10 +75,19 @@ impl AuditLog {
         let mut all = files::all(&*directory)?;
         let kept = files::kept(&*directory);
         let is_head_damaged = kept.is_err();
+        let has_head_file = is_head_damaged || matches!(kept, Ok(Some(_)));
         let known = kept.unwrap_or_default().map_or(ChainHead::NONE, |kept| kept.head);
         let End { head, file, mut notes } = end(&directory, &mut all, known)?;
         if is_head_damaged {
             notes.push(note("head-damaged", "where the log ended could not be read: its end may be missing"));
+        }
+        // It is stored before the first record is: no crash leaves records without it.
+        if !has_head_file && !all.is_empty() {
+            let what = "was missing, which says where the log ends: records behind it may have been cut off";
+            notes.push(note("head-missing", &format!("{HEAD_FILE} {what} (the last one was {})", head.n)));
+        }
+        if head.n == 0 && notes.is_empty() {
+            notes.push(note("began", &format!("a new log begins: there was neither a record nor {HEAD_FILE}")));
         }
         let file = match file {
             None => None,
@@ -88,7 +102,10 @@ impl AuditLog {
             }
         };
         let firsts = all.into_iter().map(|(first, _)| first).collect();
-        Ok((Self { directory, sizes, file, head, firsts, is_head_stored: false }, notes))
+        Ok((
+            Self { directory, sizes, file, head, firsts, is_head_stored: false, has_head_file, found: Vec::new() },
+            notes,
+        ))
     }
 
     /// The last record.
@@ -103,20 +120,26 @@ impl AuditLog {
         &self.directory
     }
 
-    /// Appends records, all or none. When this returns, they are on the medium.
+    /// Appends records, all or none. When this returns, they are on the medium. If somebody has
+    /// removed, replaced or cut the file since, what is known of it is written again, and a record
+    /// of that comes first.
     ///
     /// # Errors
     /// None is in the log.
     pub fn append(&mut self, time_unix_ms: u64, contents: &[NewRecord]) -> io::Result<Vec<AuditRecord>> {
+        if contents.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !self.has_head_file {
+            self.store_head()?;
+        }
+        self.look_after_file()?;
         let (mut head, mut text, mut records) = (self.head, String::new(), Vec::new());
-        for content in contents {
+        for content in self.found.iter().chain(contents) {
             let (record, line) = AuditRecord::seal(content, time_unix_ms, head);
             head = record.head();
             text += &line;
             records.push(record);
-        }
-        if records.is_empty() {
-            return Ok(records);
         }
         let first = self.head.n + 1;
         let is_full = |file: &Appended| file.bytes() > 0 && file.bytes() + text.len() as u64 > self.sizes.file_bytes;
@@ -133,10 +156,50 @@ impl AuditLog {
         }
         self.file = Some(file);
         appended?;
+        self.found.clear();
         self.head = head;
         self.is_head_stored = false;
         self.make_room();
         Ok(records)
+    }
+
+    /// What would be appended to a file that was removed, or replaced by another one, would be
+    /// nowhere: its records are written again under its name. The other file is put aside.
+    ///
+    /// # Errors
+    /// They cannot be written now.
+    fn look_after_file(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let standing = self.directory.standing(file)?;
+        let (name, last) = (file.name().to_owned(), self.head.n);
+        let mut aside = String::new();
+        let what = match standing {
+            Standing::InPlace => return Ok(()),
+            Standing::Removed => "removed",
+            Standing::Shorter => {
+                let detail = format!("{name} was cut while the target ran, and had records up to {last}");
+                self.found.push(note("cut", &detail));
+                self.file = None;
+                return Ok(());
+            }
+            Standing::Replaced => match self.directory.set_aside(&name) {
+                Ok(path) => {
+                    let path = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    aside = format!("; the other file is {path}");
+                    "replaced"
+                }
+                Err(error) => {
+                    let detail = format!("another file took the place of {name}, which had records up to {last}");
+                    self.found.push(note("replaced", &format!("{detail}, and stays: {error}")));
+                    self.file = None;
+                    return Ok(());
+                }
+            },
+        };
+        self.directory.restore_appended(file)?;
+        let again = format!("its records up to {last} were written again");
+        self.found.push(note(what, &format!("{name} was {what} while the target ran, and {again}{aside}")));
+        Ok(())
     }
 
     /// Removes the oldest files, as many as there are too many.
@@ -168,7 +231,7 @@ impl AuditLog {
     fn store(&mut self, first: u64) -> io::Result<()> {
         let text = serde_json::to_string(&Kept { first, head: self.head })?;
         self.directory.replace(HEAD_FILE, text.as_bytes()).map_err(io::Error::other)?;
-        self.is_head_stored = true;
+        (self.is_head_stored, self.has_head_file) = (true, true);
         Ok(())
     }
 }
@@ -227,7 +290,7 @@ fn end_of_file(begin: u64, name: String, bytes: &[u8], known: ChainHead, mut not
 }
 
 fn note(what: &str, detail: &str) -> NewRecord {
-    let outcome = if what == "unfinished" { RecordOutcome::Done } else { RecordOutcome::Failed };
+    let outcome = if matches!(what, "unfinished" | "began") { RecordOutcome::Done } else { RecordOutcome::Failed };
     NewRecord::new(RecordKind::Log, what, outcome).detail(detail)
 }
 

@@ -12,6 +12,7 @@ use std::{fmt, io};
 use ebof_state::StateDirectory;
 
 use crate::chain::ChainHead;
+use crate::files;
 use crate::log::{AuditError, AuditLog, Sizes};
 use crate::record::{NewRecord, RecordKind, RecordOutcome};
 use crate::suppressed::Suppressed;
@@ -49,8 +50,12 @@ pub struct AuditSettings {
     pub syslog: Option<Syslog>,
     /// What else is recorded.
     pub feed: Feed,
-    /// Called with what is to be known at once: the disk takes no records, or does again.
+    /// Called with what is to be known at once: the disk takes no records, or does again; the files
+    /// were changed.
     pub tell: Box<dyn Fn(&str) + Send>,
+    /// Called with what somebody should look at: a stored head that is missing, files that others
+    /// may read or change.
+    pub warn: Box<dyn Fn(&str) + Send>,
 }
 
 impl fmt::Debug for AuditSettings {
@@ -84,7 +89,16 @@ impl Audit {
     pub fn start(directory: Arc<StateDirectory>, settings: AuditSettings) -> Result<Self, AuditError> {
         let (log, notes) = AuditLog::open(Arc::clone(&directory), settings.sizes)?;
         for note in &notes {
-            (settings.tell)(&format!("the audit log: {}: {}", note.what, note.detail));
+            let text = format!("the audit log: {}: {}", note.what, note.detail);
+            match note.what.as_str() {
+                // Whoever starts it says so, with where.
+                "began" => {}
+                "head-missing" => (settings.warn)(&text),
+                _ => (settings.tell)(&text),
+            }
+        }
+        for text in files::open_to_others(&*directory)? {
+            (settings.warn)(&format!("the audit log: {text}"));
         }
         let shared = Arc::new(Shared { head: Mutex::new(log.head()), dropped: AtomicU64::new(0) });
         let (sender, receiver) = sync_channel(QUEUE_MAX);
@@ -260,6 +274,10 @@ impl Writer {
 
     fn write(&mut self, batch: &[NewRecord]) -> io::Result<()> {
         let records = self.log.append(unix_ms_now(), batch)?;
+        // What was found of the files comes first.
+        for found in &records[..records.len().saturating_sub(batch.len())] {
+            (self.settings.tell)(&format!("the audit log: {}: {}", found.what, found.detail));
+        }
         *self.shared.head.lock().unwrap_or_else(PoisonError::into_inner) = self.log.head();
         let now_ms = self.now_ms();
         let missed = self.settings.syslog.as_mut().and_then(|syslog| syslog.send(&records, now_ms));

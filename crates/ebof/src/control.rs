@@ -30,7 +30,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use ebof_attach::state::StateDir;
 use ebof_manage::api;
 use ebof_manage::config::NO_CONTROL;
@@ -320,7 +320,9 @@ async fn method_not_allowed() -> Response {
 }
 
 fn answer(status: StatusCode, refused: Refused) -> Response {
-    (status, Json(refused)).into_response()
+    // For the audit log.
+    let known = Extension(refused.clone());
+    (status, known, Json(refused)).into_response()
 }
 
 #[cfg(test)]

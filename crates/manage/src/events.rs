@@ -45,6 +45,9 @@ pub struct Event {
     pub advice: Option<String>,
     /// Who caused it: an account, or the NQN or address of a host.
     pub who: Option<String>,
+    /// The address that it came from, where it is known and not `who`'s name alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// How often it happened: more than 1 where events like it came quickly, one after the other,
     /// and were counted.
     pub count: u64,
@@ -65,6 +68,8 @@ pub struct NewEvent {
     pub advice: Option<String>,
     /// See [`Event::who`].
     pub who: Option<String>,
+    /// See [`Event::from`].
+    pub from: Option<String>,
 }
 
 /// The events after one that the reader has seen.
@@ -110,7 +115,7 @@ impl NewEvent {
     #[must_use]
     pub fn new(kind: EventKind, object: impl Into<String>, message: impl Into<String>) -> Self {
         let (object, message) = (object.into(), message.into());
-        Self { severity: kind.severity(), kind, object, message, advice: None, who: None }
+        Self { severity: kind.severity(), kind, object, message, advice: None, who: None, from: None }
     }
 
     /// With what to do about it.
@@ -123,6 +128,12 @@ impl NewEvent {
     #[must_use]
     pub fn who(self, who: impl Into<String>) -> Self {
         Self { who: Some(who.into()), ..self }
+    }
+
+    /// With the address that it came from.
+    #[must_use]
+    pub fn from(self, address: impl Into<String>) -> Self {
+        Self { from: Some(address.into()), ..self }
     }
 
     /// With who asked for it: nobody, where the program did.

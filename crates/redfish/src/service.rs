@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ebof_access::User;
 use ebof_manage::api::Revision;
+use ebof_manage::enclosure::Refused;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -373,6 +374,9 @@ fn refused(problem: &Problem) -> Response<Body> {
     }
     if let Some(login) = &problem.login {
         response.extensions_mut().insert(Login::clone(login));
+    }
+    if let Some(refused) = &problem.refused {
+        response.extensions_mut().insert(Refused::clone(refused));
     }
     response
 }

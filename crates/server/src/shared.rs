@@ -402,7 +402,7 @@ impl Shared {
         // The address without its port, which is another one with each try.
         let address = peer.ip().map_or_else(|| peer.to_string(), |ip| ip.to_string());
         let message = format!("from {address}{to}: {detail}");
-        let who = host_nqn.clone().unwrap_or(address);
-        self.report(NewEvent::new(EventKind::ConnectionRefused, port, message).advice(advice).who(who));
+        let who = host_nqn.clone().unwrap_or_else(|| address.clone());
+        self.report(NewEvent::new(EventKind::ConnectionRefused, port, message).advice(advice).who(who).from(address));
     }
 }

@@ -23,7 +23,7 @@ mod user_file;
 
 pub use calls::{Calls, SystemCall, SystemCalls};
 pub use damage::Damage;
-pub use directory::appended::Appended;
+pub use directory::appended::{Appended, Standing};
 pub use directory::{StateDirectory, read_stored};
 pub use error::{StateError, StoreError, WriteError};
 pub use files::{Existing, FileMode};

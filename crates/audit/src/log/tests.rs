@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::verify::{Report, records_since, verify};
+use crate::verify::{KnownHead, Report, records_since, verify};
 
 const SMALL: Sizes = Sizes { file_bytes: 3000, files: 4 };
 
@@ -21,7 +21,7 @@ fn opened(place: &Path, sizes: Sizes) -> (AuditLog, Vec<NewRecord>) {
 /// A log of so many records, in batches of different lengths.
 fn written(place: &Path, sizes: Sizes, records: usize) -> ChainHead {
     let (mut log, notes) = opened(place, sizes);
-    assert_eq!(notes, []);
+    assert_eq!(notes.iter().map(|note| note.what.as_str()).collect::<Vec<_>>(), ["began"]);
     let mut at = 0;
     while at < records {
         let batch: Vec<NewRecord> = (at..records.min(at + 1 + at % 4)).map(content).collect();
@@ -33,7 +33,8 @@ fn written(place: &Path, sizes: Sizes, records: usize) -> ChainHead {
 }
 
 fn report(place: &Path, known: &[ChainHead]) -> Report {
-    verify(&StateDirectory::open(place).unwrap(), known).unwrap()
+    let known: Vec<KnownHead> = known.iter().copied().map(KnownHead::given).collect();
+    verify(&StateDirectory::open(place).unwrap(), &known).unwrap()
 }
 
 /// The files of a log, in order.
@@ -84,7 +85,7 @@ fn what_is_written_is_read_and_intact_and_old_files_make_room() {
     assert_eq!(records_since(&StateDirectory::open(place.path()).unwrap(), 5001, 10).unwrap().0, []);
     // A copy is verified without a target.
     let copy = crate::LogCopy::at(place.path());
-    assert!(verify(&copy, &[last]).unwrap().is_intact());
+    assert!(verify(&copy, &[KnownHead::given(last)]).unwrap().is_intact());
 }
 
 proptest! {
@@ -212,4 +213,62 @@ fn a_file_without_a_record_is_no_damage() {
         assert_eq!((log.head(), notes.len()), (head, usize::from(!rest.is_empty())), "{rest}");
         assert_eq!(notes.first().map_or("", |note| &note.what), if rest.is_empty() { "" } else { "unfinished" });
     }
+}
+
+/// Whoever removes what says where the log ends hides nothing by that.
+// @test audit.chain
+#[test]
+fn a_log_without_its_stored_head_is_found_and_the_next_start_says_so() {
+    let place = tempfile::tempdir().unwrap();
+    let head = written(place.path(), SMALL, 4);
+    let all = lines(place.path());
+    rewritten(place.path(), &all[..2]);
+    std::fs::remove_file(place.path().join(HEAD_FILE)).unwrap();
+    let found = report(place.path(), &[]);
+    assert_eq!((found.findings.len(), found.findings[0].file.as_str()), (1, HEAD_FILE));
+    assert!(found.findings[0].what.contains("cannot be checked") && found.findings[0].what.contains("--head N:HASH"));
+    let (mut log, notes) = opened(place.path(), SMALL);
+    assert!(notes.len() == 1 && notes[0].what == "head-missing" && notes[0].detail.contains("was 2"), "{notes:?}");
+    log.append(1, &notes).unwrap();
+    log.store_head().unwrap();
+    drop(log);
+    let found = report(place.path(), &[head]);
+    assert!(found.findings[0].what.contains("the target has found it so (head-missing)"), "{found:?}");
+    // With both removed, that a log begins is a record.
+    files(place.path()).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    std::fs::remove_file(place.path().join(HEAD_FILE)).unwrap();
+    assert_eq!(opened(place.path(), SMALL).1[0].what, "began");
+}
+
+/// A crash at any moment leaves a stored head where there is a record.
+#[test]
+fn the_head_is_stored_before_the_first_record() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut log, notes) = opened(place.path(), SMALL);
+    log.append(1, &notes).unwrap();
+    drop(log);
+    assert!(report(place.path(), &[]).is_intact());
+    assert_eq!(opened(place.path(), SMALL).1, []);
+    files(place.path()).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(opened(place.path(), SMALL).1[0].what, "began");
+}
+
+#[test]
+fn a_finding_names_who_knows_of_the_record_and_is_told_once() {
+    let place = tempfile::tempdir().unwrap();
+    let head = written(place.path(), SMALL, 6);
+    let all = lines(place.path());
+    let given = AuditRecord::unseal(all[4].1.as_bytes()).unwrap().head();
+    let known = [KnownHead::of_target(head), KnownHead::given(given), KnownHead::given(given)];
+    let found = |known: &[KnownHead]| verify(&StateDirectory::open(place.path()).unwrap(), known).unwrap().findings;
+    assert_eq!(found(&known), []);
+    rewritten(place.path(), &all[..2]);
+    let files_of = |findings: &[crate::Finding]| findings.iter().map(|it| it.file.clone()).collect::<Vec<String>>();
+    assert_eq!(files_of(&found(&known)), ["audit-head, the running target", "--head"]);
+    // The target remembers a later end than is stored.
+    let later = KnownHead::of_target(ChainHead { n: 9, ..head });
+    assert_eq!(files_of(&found(&[later])), ["the running target"]);
+    files(place.path()).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    let told = found(&[]);
+    assert!(told.len() == 1 && told[0].what.contains("all records are missing: there was record 6:"), "{told:?}");
 }

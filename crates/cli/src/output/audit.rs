@@ -28,7 +28,9 @@ impl View for ShownAudit {
         }
         match head {
             Some(head) if head.n > 0 => text + &format!("head {head}\n"),
-            _ => text + "there is no record yet\n",
+            // What is missing is told by then.
+            _ if report.as_ref().is_some_and(|report| !report.is_intact()) => text + "no record is left\n",
+            _ => text + "there is no record\n",
         }
     }
 
@@ -67,7 +69,7 @@ fn verified(report: &Report, directory: &str) -> String {
     if report.is_intact() {
         return format!("{records} records{first} in {directory}, as they were written\n");
     }
-    let mut text = format!("THE LOG WAS CHANGED: {records} records{first} in {directory}\n");
+    let mut text = format!("THE LOG WAS CHANGED, OR MAY HAVE BEEN: {records} records{first} in {directory}\n");
     for Finding { file, line, what } in findings {
         let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
         text += &format!("  {}{line}: {}\n", safe(file), safe(what));

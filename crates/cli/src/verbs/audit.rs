@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ebof_audit::{AUDIT_SCHEMA, AuditAnswer, ChainHead, LogCopy, records_since, verify};
+use ebof_audit::{AUDIT_SCHEMA, AuditAnswer, ChainHead, KnownHead, LogCopy, records_since, verify};
 use ebof_manage::units::parse_duration;
 
 use super::Outcome;
@@ -81,13 +81,14 @@ impl ShowAudit {
         let source = LogCopy::at(directory);
         let failed = |error: std::io::Error| {
             let message = format!("the audit log in {}: {error}", directory.display());
-            Failure::new("io", message, "name the directory that has its files, audit-*.log")
+            Failure::new("io", message, "name the directory that has its files, audit-*.log and audit-head")
         };
+        let known: Vec<KnownHead> = self.head.iter().copied().map(KnownHead::given).collect();
         // The head is found by looking at all of it.
-        let report = verify(&source, &self.head).map_err(failed)?;
+        let report = verify(&source, &known).map_err(failed)?;
         if report.records == 0 && report.is_intact() {
             let message = format!("there is no audit log in {}", directory.display());
-            let advice = "name the directory that has its files, audit-*.log";
+            let advice = "name the directory that has its files, audit-*.log and audit-head";
             return Err(Failure::new("not-found", message, advice).into());
         }
         let most = usize::try_from(self.max).unwrap_or(usize::MAX);

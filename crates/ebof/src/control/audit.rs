@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use ebof_audit::{AUDIT_SCHEMA, Audit, AuditAnswer, ChainHead, records_since, verify};
+use ebof_audit::{AUDIT_SCHEMA, Audit, AuditAnswer, KnownHead, records_since, verify};
 use ebof_manage::enclosure::{MistakeKind, Refused};
 
 use super::listener::LocalPeer;
@@ -34,9 +34,9 @@ async fn show(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) ->
     let since_unix_ms = words.number("since")?.unwrap_or(0);
     let most = words.number("max")?.and_then(|most| usize::try_from(most).ok()).unwrap_or(RECORDS).min(RECORDS_MAX);
     let is_verified = words.number("verify")? == Some(1);
-    let mut known: Vec<ChainHead> = Vec::new();
+    let mut known: Vec<KnownHead> = Vec::new();
     while let Some(head) = words.parsed("head", |text| text.parse().ok())? {
-        known.push(head);
+        known.push(KnownHead::given(head));
     }
     words.end()?;
     let audit = audit(&managed)?;
@@ -44,7 +44,7 @@ async fn show(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) ->
         let directory = &**audit.directory();
         let head = audit.head();
         // What the thread that writes knows cannot be cut off while it runs.
-        known.push(head);
+        known.push(KnownHead::of_target(head));
         let report = if is_verified { verify(directory, &known).map(Some) } else { Ok(None) };
         let answered = report.and_then(|report| Ok((report, records_since(directory, since_unix_ms, most)?)));
         match answered {

@@ -15,7 +15,7 @@ use axum::http::header::{ETAG, IF_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use ebof_manage::api::{
     Applied, ApplyError, CONFIGURATION_SCHEMA, Cause, Configuration, Desired, Planned, RefusedConfiguration, Revision,
     SENT_TEXT_BYTES_MAX,
@@ -68,7 +68,9 @@ impl No {
 
 impl IntoResponse for No {
     fn into_response(self) -> Response {
-        (self.0, Json(self.1)).into_response()
+        // For the audit log.
+        let known = Extension(self.1.refused.clone());
+        (self.0, known, Json(self.1)).into_response()
     }
 }
 

@@ -42,15 +42,17 @@ impl Auditing {
             syslog: syslog.map(|destination| Syslog::new(destination, host)),
             feed: Box::new(move || happened.since_last()),
             tell: Box::new(|message| tracing::error!("{message}")),
+            warn: Box::new(|message| tracing::warn!("{message}")),
         };
         let audit = Arc::new(Audit::start(directory, settings)?);
         let told = Arc::clone(&audit);
         let wake: Arc<Wake> = Arc::new(move || told.look());
         events.subscribe(Arc::downgrade(&wake));
         let head = audit.head();
-        // Of a log that begins there is nothing to compare.
-        if head.n > 0 {
-            tracing::info!("the audit log goes on behind record {head}");
+        // Of a log that begins there is nothing to compare; whoever knows of an earlier one does.
+        match head.n {
+            0 => tracing::info!("a new audit log begins in {}", audit.directory().path().display()),
+            _ => tracing::info!("the audit log goes on behind record {head}"),
         }
         Ok(Self { audit, _wake: wake })
     }

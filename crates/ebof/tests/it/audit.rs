@@ -77,6 +77,7 @@ fn who_did_what_is_in_the_log_and_a_changed_log_shows() {
     let kind = (&refused["kind"], &refused["outcome"], &refused["who"]);
     assert_eq!(kind, (&"connection".into(), &"refused".into(), &"nqn.2014-08.org.example:stranger".into()));
     assert!(refused["detail"].as_str().unwrap().contains("from 127.0.0.1"), "{refused}");
+    assert_eq!(refused["from"], "127.0.0.1", "{refused}");
     // The receiver has it all.
     let (mut buffer, mut messages) = ([0; 8192], String::new());
     receiver.set_nonblocking(true).unwrap();
@@ -119,4 +120,49 @@ fn a_target_without_a_state_directory_says_that_it_has_no_log() {
     let _serving = Serving::start(command, directory.path());
     let told = audit(directory.path(), &[]);
     assert!(told.status.code() == Some(1) && text(&told).contains("has no audit log"), "{}", text(&told));
+}
+
+/// What somebody does to the files while the target runs, or between two starts, is told by what it
+/// is, and nothing that was answered is missing.
+// @test audit.removed-file
+#[test]
+fn removed_files_hide_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let receiver = UnixDatagram::bind(directory.path().join("syslog")).unwrap();
+    let serving = serve(directory.path());
+    serving.told(&["target", "add", "host", "nqn.2014-08.org.example:one", "--yes"]);
+    let (file, head) = (log_file(directory.path()), directory.path().join("state/audit-head"));
+    std::fs::remove_file(&file).unwrap();
+    // The target remembers the end, and so does the file: that is one finding.
+    let told = text(&audit(directory.path(), &["--verify"]));
+    assert_eq!(told.matches("all records are missing").count(), 1, "{told}");
+    assert!(told.contains("audit-head, the running target: "), "{told}");
+    serving.told(&["target", "add", "host", "nqn.2014-08.org.example:two", "--yes"]);
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.contains("add host nqn.2014-08.org.example:one") && written.contains("example:two"), "{written}");
+    let told = audit(directory.path(), &["--verify"]);
+    let is_told = text(&told).contains("was removed while the target ran, and its records up to");
+    assert!(told.status.code() == Some(1) && is_told, "{}", text(&told));
+    // A change that is refused is told with what it was about, and why.
+    let mut again = ebof(directory.path());
+    again.args(["target", "add", "host", "nqn.2014-08.org.example:two", "--yes", "--control", "control.sock"]);
+    assert!(!again.output().unwrap().status.success());
+    let refused = &wait_for(directory.path(), "\"refused\"")[0];
+    assert!(refused["what"].as_str().unwrap().starts_with("POST /v1/edits"), "{refused}");
+    let told = "add host nqn.2014-08.org.example:two: a value is not accepted";
+    assert!(refused["detail"].as_str().unwrap().contains(told), "{refused}");
+    serving.terminate();
+    // Without what says where it ends, the end cannot be checked.
+    std::fs::remove_file(&head).unwrap();
+    let copy = directory.path().join("state").display().to_string();
+    let wanted = format!("999:{}", "0".repeat(64));
+    let told = text(&audit(directory.path(), &["--verify", "--directory", &copy, "--head", &wanted]));
+    assert!(told.contains("audit-head: it is missing") && told.contains("  --head: the end is missing"), "{told}");
+    let serving = serve(directory.path());
+    wait_for(directory.path(), "head-missing");
+    serving.terminate();
+    std::fs::remove_file(log_file(directory.path())).unwrap();
+    let told = text(&audit(directory.path(), &["--verify", "--directory", &copy]));
+    assert!(told.contains("all records are missing") && told.ends_with("no record is left\n"), "{told}");
+    drop(receiver);
 }

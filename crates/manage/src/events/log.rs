@@ -193,8 +193,8 @@ impl EventLog {
             self.by_kind.entry(oldest.kind).or_default().pop_front();
         }
         self.by_kind.entry(event.kind).or_default().push_back(id);
-        let NewEvent { severity, kind, object, message, advice, who } = event;
-        self.entries.insert(id, Event { id, time_unix_ms, severity, kind, object, message, advice, who, count });
+        let NewEvent { severity, kind, object, message, advice, who, from } = event;
+        self.entries.insert(id, Event { id, time_unix_ms, severity, kind, object, message, advice, who, from, count });
     }
 }
 

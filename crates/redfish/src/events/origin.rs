@@ -92,6 +92,7 @@ mod tests {
             message: String::new(),
             advice: None,
             who: None,
+            from: None,
             count: 1,
         }
     }

@@ -312,6 +312,8 @@ pub(crate) struct Problem {
     pub(crate) retry_after: Option<Duration>,
     /// The login that was denied.
     pub(crate) login: Option<Box<Login>>,
+    /// What ebof refused: an extension of the answer, for the log of whoever serves it.
+    pub(crate) refused: Option<Box<Refused>>,
 }
 
 impl Problem {
@@ -321,7 +323,7 @@ impl Problem {
 
     /// With several messages.
     pub(crate) const fn with_messages(status: StatusCode, messages: Vec<Message>) -> Self {
-        Self { status, messages, retry_after: None, login: None }
+        Self { status, messages, retry_after: None, login: None, refused: None }
     }
 
     /// It may be tried again then.
@@ -379,7 +381,7 @@ impl Problem {
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         if refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::NotAllowed) {
-            return Self::forbidden();
+            return Self { refused: Some(Box::new(refused)), ..Self::forbidden() };
         }
         let is_outdated = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);
         let is_unknown = refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Unknown);
@@ -391,7 +393,8 @@ impl From<Refused> for Problem {
         } else {
             StatusCode::BAD_REQUEST
         };
-        Self::with_messages(status, refused.mistakes.iter().map(Message::mistake).collect())
+        let messages = refused.mistakes.iter().map(Message::mistake).collect();
+        Self { refused: Some(Box::new(refused)), ..Self::with_messages(status, messages) }
     }
 }
 

@@ -62,6 +62,7 @@ fn refused_hosts_and_configurations_have_events() {
     let refused = of_kind(&rig, EventKind::ConnectionRefused);
     assert_eq!(objects(&refused), ["b"]);
     assert!(refused[0].advice.is_some() && refused[0].message.contains(NQN), "{refused:?}");
+    assert_eq!(refused[0].from.as_deref(), Some("127.0.0.1"), "{refused:?}");
     let mut changed = config("mem:256Mi");
     changed.subsystems[0].ports = vec!["b".to_owned()];
     rig.target.apply(changed.clone()).unwrap();

@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{StateDirectory, check_name};
@@ -21,6 +22,19 @@ pub struct Appended {
     bytes: u64,
     /// Whether there may be more behind them, of something that was not appended in whole.
     has_rest: bool,
+}
+
+/// What became of a file while it was open, by somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its name is still its own, and it is as long as it was written.
+    InPlace,
+    /// Its name is gone.
+    Removed,
+    /// Another file has its name.
+    Replaced,
+    /// It is shorter than what was appended to it.
+    Shorter,
 }
 
 impl Appended {
@@ -107,6 +121,58 @@ impl StateDirectory {
         Ok(())
     }
 
+    /// Whether the file still has its name and its length. What is appended to a file without a
+    /// name is lost.
+    ///
+    /// # Errors
+    /// It cannot be told.
+    pub fn standing(&self, of: &Appended) -> io::Result<Standing> {
+        let open = fs::fstat(&of.file)?;
+        let named = match fs::statat(self.files(), of.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(Standing::Removed),
+            named => named?,
+        };
+        if (named.st_dev, named.st_ino) != (open.st_dev, open.st_ino) {
+            return Ok(Standing::Replaced);
+        }
+        let is_shorter = u64::try_from(open.st_size).unwrap_or_default() < of.bytes;
+        Ok(if is_shorter { Standing::Shorter } else { Standing::InPlace })
+    }
+
+    /// Writes a file anew that has lost its name: what was appended to it is read from the open
+    /// file.
+    ///
+    /// # Errors
+    /// Its name is taken, it cannot be read any more, or not be written. It stays open as it is.
+    pub fn restore_appended(&self, of: &mut Appended) -> io::Result<()> {
+        let mut bytes = vec![0; usize::try_from(of.bytes).map_err(io::Error::other)?];
+        of.file.read_exact_at(&mut bytes, 0)?;
+        let mut new = self.open_appended(&of.name).map_err(io::Error::other)?;
+        if new.bytes > 0 {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if let Err(error) = self.append(&mut new, &bytes) {
+            // An empty file would have the name when this is tried again.
+            let _still_there = self.remove_appended(&of.name);
+            return Err(error);
+        }
+        *of = new;
+        Ok(())
+    }
+
+    /// The permissions of a file, such as 0o600; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn mode_of(&self, name: &str) -> Result<Option<u32>, StateError> {
+        check_name(name)?;
+        match fs::statat(self.files(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(StateError::system("reading", &self.path_of(name), error)),
+            Ok(stat) => Ok(Some(stat.st_mode & 0o7777)),
+        }
+    }
+
     /// The content of a file that grows; `None` if there is no such file. At most `most` bytes.
     ///
     /// # Errors
@@ -176,6 +242,36 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", directory.path_of("link.log")).unwrap();
         directory.open_appended("link.log").unwrap_err();
         directory.read_appended("link.log", 10).unwrap_err();
+    }
+
+    #[test]
+    fn a_file_that_has_lost_its_name_is_written_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(place.path()).unwrap();
+        let mut file = directory.open_appended("grows.log").unwrap();
+        directory.append(&mut file, b"one\n").unwrap();
+        assert_eq!(directory.standing(&file).unwrap(), Standing::InPlace);
+        let path = directory.path_of("grows.log");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(directory.standing(&file).unwrap(), Standing::Removed);
+        directory.restore_appended(&mut file).unwrap();
+        directory.append(&mut file, b"two\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
+        // What `sed -i` does.
+        std::fs::write(directory.path_of("other"), "none\n").unwrap();
+        std::fs::rename(directory.path_of("other"), &path).unwrap();
+        assert_eq!(directory.standing(&file).unwrap(), Standing::Replaced);
+        assert_eq!(directory.restore_appended(&mut file).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        directory.set_aside("grows.log").unwrap();
+        directory.restore_appended(&mut file).unwrap();
+        assert_eq!(
+            (std::fs::read(&path).unwrap(), directory.standing(&file).unwrap()),
+            (b"one\ntwo\n".to_vec(), Standing::InPlace)
+        );
+        std::fs::write(&path, "one\n").unwrap();
+        assert_eq!(directory.standing(&file).unwrap(), Standing::Shorter);
+        assert_eq!(directory.mode_of("grows.log").unwrap(), Some(0o600));
+        assert_eq!(directory.mode_of("none.log").unwrap(), None);
     }
 
     /// A medium on which one kind of call fails, the write in its middle.

@@ -15,6 +15,7 @@ fn event(id: u64, kind: EventKind, object: &str, message: &str) -> Event {
         message: message.to_owned(),
         advice: (kind.severity() > EventSeverity::Ok).then(|| "do something".to_owned()),
         who: Some("nqn.2014-08.org.example:host\x1b[31m".to_owned()),
+        from: None,
         count: id,
     }
 }

@@ -73,5 +73,6 @@ fn content_of(event: &Event) -> Option<NewRecord> {
         _ => return None,
     };
     let content = NewRecord::new(kind, event.kind.name(), outcome).object(&event.object).detail(&event.message);
-    Some(content.who(event.who.as_deref().unwrap_or_default()).count(event.count))
+    let (who, from) = (event.who.as_deref().unwrap_or_default(), event.from.as_deref().unwrap_or_default());
+    Some(content.who(who).from(from).count(event.count))
 }

@@ -9,13 +9,16 @@ use axum::http::{Method, Response, StatusCode};
 use ebof_access::{Denied, User};
 use ebof_audit::{Audit, NewRecord, RecordKind, RecordOutcome};
 use ebof_manage::api::{AddKey, Asker, erase_texts};
-use ebof_manage::edit::Edits;
-use ebof_manage::enclosure::Transaction;
+use ebof_manage::edit::{Edit, Edits};
+use ebof_manage::enclosure::{Mistake, MistakeKind, Refused, Transaction};
 use ebof_redfish::Login;
 use serde_json::Value;
 
 /// How long an answer waits for its record. A disk that hangs loses no service.
 const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What texts of keys begin with, in small letters.
+const KEY_TEXTS: &[&str] = &["dhhc-1:", "nvmetlskey-1:"];
 
 /// Names of properties that are recorded of a request.
 const NAMES_MAX: usize = 16;
@@ -34,6 +37,8 @@ pub(crate) struct RecordedRequest {
     from: String,
     /// What its body asks for, in words that have no values.
     words: String,
+    /// The same if it is refused: names of properties may be anything then.
+    refused_words: String,
     /// Whether it only asks what would be changed.
     is_plan: bool,
 }
@@ -44,21 +49,22 @@ impl RecordedRequest {
         let who = user.map(|user| format!("{} ({})", user.name, user.role)).unwrap_or_default();
         let from = peer.ip().to_canonical().to_string();
         let (method, path) = (method.clone(), without_key(path).into_owned());
-        Self { method, path, who, from, words: String::new(), is_plan: false }
+        Self { method, path, who, from, words: String::new(), refused_words: String::new(), is_plan: false }
     }
 
     /// By a process of this machine.
     pub(crate) fn at_socket(method: &Method, path: &str, asker: &Asker) -> Self {
         let (who, from) = (asker.to_string(), "the control socket".to_owned());
         let (method, path) = (method.clone(), without_key(path).into_owned());
-        Self { method, path, who, from, words: String::new(), is_plan: false }
+        Self { method, path, who, from, words: String::new(), refused_words: String::new(), is_plan: false }
     }
 
     /// With what it asks for.
     pub(crate) fn with(self, query: Option<&str>, body: &[u8]) -> Self {
         let ends = ["/configuration/plan", "/changes/plan", "EbofManager.PlanChanges", "EbofConfiguration.Plan"];
         let is_plan = query == Some("plan=1") || ends.iter().any(|end| self.path.ends_with(end));
-        Self { words: words_of(&self.path, body), is_plan, ..self }
+        let (words, refused_words) = (words_of(&self.path, body), refused_words_of(&self.path, body));
+        Self { words, refused_words, is_plan, ..self }
     }
 
     /// The record of what became of it; `None` for what changes nothing and is not refused.
@@ -77,8 +83,19 @@ impl RecordedRequest {
             return None;
         }
         let mut detail = format!("{}", status.as_u16());
-        if outcome != RecordOutcome::Refused && !self.words.is_empty() {
-            detail += &format!(": {}", self.words);
+        let refused = response.extensions().get::<Refused>().filter(|_| !status.is_success());
+        // Whoever was refused before their body was looked at may have sent anything.
+        let words = match (outcome, refused) {
+            (RecordOutcome::Refused, None) => "",
+            (RecordOutcome::Refused, Some(_)) => &self.refused_words,
+            _ => &self.words,
+        };
+        if !words.is_empty() {
+            detail += &format!(": {}", without_key_text(words));
+        }
+        let (object, reason) = refused.map(|refused| self.reason(refused)).unwrap_or_default();
+        if !reason.is_empty() {
+            detail += &format!(": {reason}");
         }
         if let Some(place) = response.headers().get(LOCATION).and_then(|place| place.to_str().ok()) {
             detail += &format!("; {place}");
@@ -92,7 +109,31 @@ impl RecordedRequest {
             None => (RecordKind::Change, self.who.as_str()),
         };
         let what = format!("{} {}", self.method, self.path);
-        Some(NewRecord::new(kind, &what, outcome).who(who).from(&self.from).detail(&detail))
+        Some(NewRecord::new(kind, &what, outcome).who(who).from(&self.from).object(&object).detail(&detail))
+    }
+
+    /// What a refusal is about, and why. Of a value that is not accepted nothing is repeated.
+    fn reason(&self, refused: &Refused) -> (String, String) {
+        let is_key_place = KEY_PLACES.iter().any(|place| self.path.contains(place));
+        let Some(Mistake { kind, object, message, .. }) = refused.mistakes.first() else { return Default::default() };
+        let (object, mut reason) = match kind {
+            MistakeKind::Value => (String::new(), "a value is not accepted".to_owned()),
+            MistakeKind::NotFound if is_key_place => (String::new(), "there is no such key".to_owned()),
+            _ => (without_key_text(object), without_key_text(message)),
+        };
+        if refused.mistakes.len() > 1 {
+            reason += &format!(" (and {} more)", refused.mistakes.len() - 1);
+        }
+        (object, reason)
+    }
+}
+
+/// A text, unless somebody has put a key where a name belongs.
+fn without_key_text(text: &str) -> String {
+    let small = text.to_ascii_lowercase();
+    match KEY_TEXTS.iter().any(|key| small.contains(key)) {
+        true => "(not told: it has a key in it)".to_owned(),
+        false => text.to_owned(),
     }
 }
 
@@ -162,7 +203,9 @@ fn words_of(path: &str, body: &[u8]) -> String {
     if path.ends_with("/v1/keys") {
         // By host and kind; the rest of it is the key.
         let key: Option<AddKey> = serde_json::from_slice(body).ok();
-        return key.map(|key| format!("{} key of {}", key.kind, key.host)).unwrap_or_default();
+        // What is no name of a host may be the key.
+        let host = |key: &AddKey| if key.host.starts_with("nqn.") { key.host.clone() } else { "a host".to_owned() };
+        return key.map(|key| format!("{} key of {}", key.kind, host(&key))).unwrap_or_default();
     }
     // What is larger is a text or an image.
     let body = Some(body).filter(|body| body.len() <= BODY_BYTES_MAX).unwrap_or_default();
@@ -177,6 +220,22 @@ fn words_of(path: &str, body: &[u8]) -> String {
     erase_texts(&mut read);
     names.truncate(NAMES_MAX);
     names.join(", ")
+}
+
+/// The same of what was refused: only of bodies whose types say what is a name, and without keys
+/// that somebody has made up.
+fn refused_words_of(path: &str, body: &[u8]) -> String {
+    if path.ends_with("/v1/edits") {
+        let edits = serde_json::from_slice::<Edits>(body).map(|edits| edits.edits).unwrap_or_default();
+        let Some(first) = edits.first() else { return String::new() };
+        let first = match first {
+            Edit::Set { object, .. } => format!("set keys of {object}"),
+            other => other.to_string(),
+        };
+        return if edits.len() > 1 { format!("{first} and {} more", edits.len() - 1) } else { first };
+    }
+    let is_typed = path.ends_with("/v1/changes") || path.ends_with("/v1/keys");
+    if is_typed { words_of(path, body) } else { String::new() }
 }
 
 #[cfg(test)]
@@ -243,8 +302,39 @@ mod tests {
         assert_eq!(words_of("/v1/keys", key.as_bytes()), "tls key of nqn.x");
         assert_eq!(words_of("/v1/keys", br#"{"host": "nqn.x", "SECRET": 1}"#), "");
         assert_eq!(words_of("/v1/x", b"\x00SECRET"), "");
+        let key = br#"{"host": "SECRET", "kind": "tls", "key": "nqn.x", "replace": true}"#;
+        assert_eq!(words_of("/v1/keys", key), "tls key of a host");
         // Who is refused may have sent anything, also as a name.
         let told = asked("PATCH", "/v1/accounts/jo", r#"{"SECRET": 1}"#).content(&answer(400)).unwrap();
         assert!(!format!("{told:?}").contains("SECRET"), "{told:?}");
+    }
+
+    #[test]
+    fn a_refusal_names_what_it_is_about_and_why_and_no_key() {
+        let told = |path: &str, body: &str, mistake: Mistake| {
+            let mut response = answer(409);
+            response.extensions_mut().insert(Refused { mistakes: vec![mistake] });
+            let (record, method) = (asked("POST", path, body), &response);
+            format!("{:?}", record.content(method).unwrap())
+        };
+        let key = r#"{"host": "nqn.x", "kind": "tls", "key": "SECRET", "replace": false}"#;
+        let has_one = || Mistake::new(MistakeKind::Conflict, "nqn.x", "it has a tls key already", "replace it");
+        let text = told("/v1/keys", key, has_one());
+        assert!(text.contains("object: \"nqn.x\"") && !text.contains("SECRET"), "{text}");
+        assert!(text.contains("409: tls key of nqn.x: it has a tls key already\""), "{text}");
+        let value = || Mistake::new(MistakeKind::Value, "SECRET", "`SECRET` is no key", "");
+        let text = told("/v1/keys", key, value());
+        assert!(text.contains("409: tls key of nqn.x: a value is not accepted") && !text.contains("SECRET"), "{text}");
+        let text = told("/v1/edits", r#"{"SECRET": 1}"#, value());
+        assert!(text.contains("409: a value is not accepted") && !text.contains("SECRET"), "{text}");
+        let set = r#"{"edits": [{"edit": "set", "object": {"host": "nqn.x"}, "keys": {"SECRET": 1}}]}"#;
+        assert!(told("/v1/edits", set, value()).contains("409: set keys of host nqn.x: a value is not accepted"));
+        let none = || Mistake::new(MistakeKind::NotFound, "SECRET", "there is no key SECRET", "");
+        assert!(!told("/v1/keys/SECRET-and-more", "", none()).contains("no key SECRET"));
+        let pasted = Mistake::new(MistakeKind::Conflict, "DHHC-1:01:AAEC", "DHHC-1:01:AAEC is there", "");
+        assert!(!told("/v1/edits", "{}", pasted).contains("AAEC"));
+        let change = r#"{"changes": [{"change": "weight", "function": "d3/vf2", "weight": 7}]}"#;
+        let busy = Mistake::new(MistakeKind::Busy, "d3/vf2", "another task changes it", "");
+        assert!(told("/v1/changes", change, busy).contains("409: give d3/vf2 the weight 7: another task changes it"));
     }
 }
