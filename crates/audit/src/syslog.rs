@@ -99,6 +99,9 @@ pub struct Syslog {
     process: u32,
     socket: Option<Socket>,
     retry_at_ms: u64,
+    /// When what was missed is told at the earliest: a receiver that takes a message now and then
+    /// must not fill the log.
+    tell_at_ms: u64,
     /// Records that were not sent, and why.
     missed: u64,
     error: Option<String>,
@@ -112,13 +115,16 @@ impl Syslog {
         let host: String = host.chars().filter(char::is_ascii_graphic).take(255).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
         let process = std::process::id();
-        Self { destination, host, process, socket: None, retry_at_ms: 0, missed: 0, error: None }
+        Self { destination, host, process, socket: None, retry_at_ms: 0, tell_at_ms: 0, missed: 0, error: None }
     }
 
     /// Sends records. What was missed before is told as a record to be written, once the receiver
-    /// is there again. Times are of a clock that only goes on.
+    /// takes them again: that record is sent, too, and would be missed by one that is there and
+    /// reads nothing. Times are of a clock that only goes on.
     pub fn send(&mut self, records: &[AuditRecord], now_ms: u64) -> Option<NewRecord> {
+        let mut is_last_sent = false;
         for record in records {
+            is_last_sent = false;
             if self.socket.is_none() && now_ms >= self.retry_at_ms {
                 self.retry_at_ms = now_ms + PAUSE_MS;
                 match Socket::to(&self.destination) {
@@ -137,14 +143,18 @@ impl Syslog {
                 if error.kind() != io::ErrorKind::WouldBlock {
                     self.socket = None;
                 }
+            } else {
+                is_last_sent = true;
             }
         }
-        self.socket.as_ref()?;
+        if !is_last_sent || self.missed == 0 || now_ms < self.tell_at_ms {
+            return None;
+        }
+        self.tell_at_ms = now_ms + PAUSE_MS;
         let count = std::mem::take(&mut self.missed);
         let why = self.error.take().unwrap_or_default();
         let detail = format!("{count} records were not sent to {}: {why}", self.destination);
-        (count > 0)
-            .then(|| NewRecord::new(RecordKind::Log, "syslog-gap", RecordOutcome::Failed).detail(&detail).count(count))
+        Some(NewRecord::new(RecordKind::Log, "syslog-gap", RecordOutcome::Failed).detail(&detail).count(count))
     }
 
     /// `<109>1 2026-11-30T06:12:05.123Z box ebof 812 change - {...}`
@@ -208,10 +218,19 @@ mod tests {
     fn a_receiver_that_takes_nothing_delays_nobody() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("log");
-        let _receiver = UnixDatagram::bind(&path).unwrap();
+        let receiver = UnixDatagram::bind(&path).unwrap();
         let mut syslog = Syslog::new(Destination::Unix(path), "box");
         let many: Vec<AuditRecord> = (1..10_000).map(record).collect();
-        let gap = syslog.send(&many, 0).unwrap();
+        assert_eq!(syslog.send(&many, 0), None, "nothing is told while it takes nothing");
+        assert_eq!(syslog.send(&[record(10_000)], 5000), None);
+        receiver.recv(&mut [0; 8192]).unwrap();
+        let gap = syslog.send(&[record(10_001)], 6000).unwrap();
         assert!(gap.count > 1000 && gap.detail.contains("unix:"), "{gap:?}");
+        // It takes one now and then.
+        assert_eq!(syslog.send(&[record(10_002)], 6001), None);
+        receiver.recv(&mut [0; 8192]).unwrap();
+        assert_eq!(syslog.send(&[record(10_003)], 6002), None, "not so soon again");
+        receiver.recv(&mut [0; 8192]).unwrap();
+        assert_eq!(syslog.send(&[record(10_004)], 7000).unwrap().count, 1);
     }
 }

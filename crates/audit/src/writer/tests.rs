@@ -129,6 +129,22 @@ fn syslog_gets_what_the_log_has() {
     assert_eq!(serde_json::from_str::<AuditRecord>(json).unwrap(), records(&directory)[0]);
 }
 
+/// What is told of it is a record that it does not take either.
+#[test]
+fn a_receiver_that_reads_nothing_does_not_fill_the_log() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("receiver");
+    let _receiver = UnixDatagram::bind(&path).unwrap();
+    let directory = Arc::new(StateDirectory::open(&place.path().join("state")).unwrap());
+    let syslog = Some(Syslog::new(Destination::Unix(path), "box"));
+    let audit = Audit::start(Arc::clone(&directory), AuditSettings { syslog, ..settings() }).unwrap();
+    for at in 0..600 {
+        made(&audit, change(&format!("change {at}")));
+    }
+    drop(audit);
+    assert!(records(&directory).len() < 700, "{}", records(&directory).len());
+}
+
 fn log_file(place: &Path) -> std::path::PathBuf {
     let mut paths = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
     paths.find(|path| path.extension().is_some_and(|end| end == "log")).unwrap()

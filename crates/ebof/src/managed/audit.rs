@@ -51,7 +51,7 @@ impl Auditing {
         let head = audit.head();
         // Of a log that begins there is nothing to compare; whoever knows of an earlier one does.
         match head.n {
-            0 => tracing::info!("a new audit log begins in {}", audit.directory().path().display()),
+            0 => tracing::debug!("a new audit log begins in {}", audit.directory().path().display()),
             _ => tracing::info!("the audit log goes on behind record {head}"),
         }
         Ok(Self { audit, _wake: wake })
