@@ -95,11 +95,12 @@ fn source_text(configuration: &Configuration) -> String {
     let mut text = match &configuration.source {
         Source::Arguments => "configuration: arguments of the command line".to_owned(),
         Source::State { path } => format!("configuration: the state directory {}", safe(path)),
-        Source::File { path, differs, .. } => {
-            let differs = match differs {
-                Some(false) => "",
-                Some(true) => ", which says something else than what is in force",
-                None => ", which cannot be used any more",
+        Source::File { path, differs, problem } => {
+            let differs = match (differs, problem) {
+                (Some(true), _) => ", which says something else than what is in force",
+                (None, Some(_)) => ", which cannot be used any more",
+                // Who sees a part of the target only is not told.
+                (Some(false), _) | (None, None) => "",
             };
             format!("configuration: {}{differs}", safe(path))
         }
@@ -292,6 +293,26 @@ mod tests {
         hosts.0.controllers[0].proof = Security::AuthenticatedTls;
         insta::assert_snapshot!(hosts.text(false));
         assert!(hosts.json(false).to_text().unwrap().contains("\"proof\": \"authenticated+tls\""));
+        let ControllerStatus { host_nqn, subsystem_nqn, port, peer, connected_since_unix_ms, .. } =
+            hosts.0.controllers[0].clone();
+        hosts.0.controllers.clear();
+        assert_eq!(hosts.text(false), "no host is connected\n");
+        hosts.0.proving = vec![ProvingHost { host_nqn, subsystem_nqn, port, peer, connected_since_unix_ms }];
+        assert!(hosts.text(false).contains("nothing yet: proving"), "{}", hosts.text(false));
+    }
+
+    #[test]
+    fn who_sees_a_part_of_the_target_is_not_told_that_its_file_is_of_no_use() {
+        let file = |differs, problem: Option<&str>| Configuration {
+            schema: 1,
+            revision: Revision::named("75eaf908"),
+            source: Source::File { path: "/e".to_owned(), differs, problem: problem.map(str::to_owned) },
+            generation: None,
+            toml: String::new(),
+        };
+        let limited = file(None, Some("line 3")).limited_to(&ebof_manage::Config::default()).unwrap();
+        assert_eq!(source_text(&limited), "configuration: /e\n\n");
+        assert!(source_text(&file(None, Some("line 3"))).contains("cannot be used any more"));
     }
 
     #[test]

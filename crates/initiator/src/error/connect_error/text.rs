@@ -284,6 +284,11 @@ fn to_do_about_secrets(kind: &K, tried: &Tried) -> String {
         K::NotProven => "see whether the target has a secret of this host, and whether the address is right; without \
             --dhchap-ctrl-secret-file anybody's target will do"
             .to_owned(),
+        K::Key(_) if tried.step == Step::Keys => {
+            "mend that, or name the key for TLS: --tls-key-file FILE (`ebof check-tls-key` tells what is in a file), or \
+             --keyring and --tls-key of one that `nvme gen-tls-key --insert` has put into the kernel"
+                .to_owned()
+        }
         K::Key(_) => {
             "mend that, or name another one: --dhchap-secret-file FILE, --tls-key-file FILE (`ebof check-dhchap-key` and \
              `check-tls-key` tell what is in a file)"
