@@ -286,7 +286,7 @@ fn to_do_about_secrets(kind: &K, tried: &Tried) -> String {
             .to_owned(),
         K::Key(_) if tried.step == Step::Keys => {
             "mend that, or name the key for TLS: --tls-key-file FILE (`ebof check-tls-key` tells what is in a file), or \
-             --keyring and --tls-key of one that `nvme gen-tls-key --insert` has put into the kernel"
+             --keyring and --tls-key of one that nvme-cli has put into the kernel"
                 .to_owned()
         }
         K::Key(_) => {
