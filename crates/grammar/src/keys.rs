@@ -27,6 +27,12 @@ pub fn has_key(text: &str) -> bool {
     next_key(text, 0).is_some()
 }
 
+/// Whether anything in a text begins as keys do, a key or not.
+#[must_use]
+pub fn mentions_key(text: &str) -> bool {
+    (0..text.len()).any(|at| prefix_at(&text.as_bytes()[at..]) > 0)
+}
+
 /// The text, with `***` in place of what is secret of each key.
 #[must_use]
 pub fn without_keys(text: &str) -> Cow<'_, str> {
@@ -87,6 +93,14 @@ mod tests {
     use super::*;
 
     const KEY: &str = "DHHC-1:01:AAECAwQF+/=:";
+
+    #[test]
+    fn what_begins_as_a_key_is_found_whatever_follows() {
+        for text in [KEY, "a dhhc-1:", "\"NVMETLSKEY-1:\"", "é DHHC-1:..."] {
+            assert!(mentions_key(text), "{text}");
+        }
+        assert!(!["", "DHHC-1", "DHHC-11:", "a key"].into_iter().any(mentions_key));
+    }
 
     #[test]
     fn keys_are_left_out_up_to_a_quote_or_a_blank() {

@@ -11,14 +11,12 @@ use ebof_audit::{Audit, NewRecord, RecordKind, RecordOutcome};
 use ebof_manage::api::{AddKey, Asker, erase_texts};
 use ebof_manage::edit::{Edit, Edits};
 use ebof_manage::enclosure::{Mistake, MistakeKind, Refused, Transaction};
+use ebof_manage::written_keys::mentions_key;
 use ebof_redfish::Login;
 use serde_json::Value;
 
 /// How long an answer waits for its record. A disk that hangs loses no service.
 const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// What texts of keys begin with, in small letters.
-const KEY_TEXTS: &[&str] = &["dhhc-1:", "nvmetlskey-1:"];
 
 /// Names of properties that are recorded of a request.
 const NAMES_MAX: usize = 16;
@@ -63,7 +61,8 @@ impl RecordedRequest {
     pub(crate) fn with(self, query: Option<&str>, body: &[u8]) -> Self {
         let ends = ["/configuration/plan", "/changes/plan", "EbofManager.PlanChanges", "EbofConfiguration.Plan"];
         let is_plan = query == Some("plan=1") || ends.iter().any(|end| self.path.ends_with(end));
-        let (words, refused_words) = (words_of(&self.path, body), refused_words_of(&self.path, body));
+        let words = words_of(&self.path, body);
+        let refused_words = refused_words_of(&self.path, body, &words);
         Self { words, refused_words, is_plan, ..self }
     }
 
@@ -130,8 +129,7 @@ impl RecordedRequest {
 
 /// A text, unless somebody has put a key where a name belongs.
 fn without_key_text(text: &str) -> String {
-    let small = text.to_ascii_lowercase();
-    match KEY_TEXTS.iter().any(|key| small.contains(key)) {
+    match mentions_key(text) {
         true => "(not told: it has a key in it)".to_owned(),
         false => text.to_owned(),
     }
@@ -224,7 +222,7 @@ fn words_of(path: &str, body: &[u8]) -> String {
 
 /// The same of what was refused: only of bodies whose types say what is a name, and without keys
 /// that somebody has made up.
-fn refused_words_of(path: &str, body: &[u8]) -> String {
+fn refused_words_of(path: &str, body: &[u8], words: &str) -> String {
     if path.ends_with("/v1/edits") {
         let edits = serde_json::from_slice::<Edits>(body).map(|edits| edits.edits).unwrap_or_default();
         let Some(first) = edits.first() else { return String::new() };
@@ -235,7 +233,7 @@ fn refused_words_of(path: &str, body: &[u8]) -> String {
         return if edits.len() > 1 { format!("{first} and {} more", edits.len() - 1) } else { first };
     }
     let is_typed = path.ends_with("/v1/changes") || path.ends_with("/v1/keys");
-    if is_typed { words_of(path, body) } else { String::new() }
+    if is_typed { words.to_owned() } else { String::new() }
 }
 
 #[cfg(test)]
