@@ -42,7 +42,7 @@ impl Area for KeyPlace {
     fn preview(&self, method: &Method, input: Input, view: &View<'_>) -> Result<Preview, Problem> {
         let keeper = &view.parts.keys;
         let planned = match self {
-            Self::Policy(id) => return self.demand(id, input, view).map(Preview::Demand),
+            Self::Policy(id) => return policy::demand(self, id, input, view).map(Preview::Demand),
             Self::Key(id) if *method == Method::DELETE => {
                 self.key(id, view)?;
                 input.finish(None)?;
@@ -56,7 +56,7 @@ impl Area for KeyPlace {
     fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
         let (view, keeper) = (request.view, &request.parts.keys);
         match self {
-            Self::Policy(id) => carry_out(self.demand(id, input, view)?, request),
+            Self::Policy(id) => carry_out(policy::demand(self, id, input, view)?, request),
             Self::Key(id) if *method == Method::DELETE => {
                 self.key(id, view)?;
                 keeper.remove(std::slice::from_ref(id), request.planned.as_ref(), &request.asker())?;

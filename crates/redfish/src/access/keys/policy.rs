@@ -125,24 +125,22 @@ fn protocols(security: Security) -> Option<Vec<&'static str>> {
     }
 }
 
-impl KeyPlace {
-    /// What a PATCH of a policy asks for: another configuration.
-    pub(super) fn demand(&self, id: &str, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
-        let current = self.read(view)?;
-        let by_list = input.object("NVMeoF", listed).flatten();
-        let by_name = input.ebof(|own| own.one_of("Security", &NAMES)).flatten();
-        if by_list.zip(by_name).is_some_and(|(one, other)| one != other) {
-            let why = "Oem.Ebof.Security says something else";
-            let message = Message::property_error("SecurityProtocolAllowList", why, "Send one of them");
-            input.mistake("NVMeoF/SecurityProtocolAllowList", message);
-        }
-        input.finish(Some(&current))?;
-        let wanted = by_list.or(by_name).ok_or_else(|| Problem::bad_request(Message::no_operation()))?;
-        let mut config = view.config().clone();
-        let own = config.subsystems.iter_mut().find(|subsystem| slug(subsystem.nqn.as_str()) == *id);
-        own.ok_or_else(|| self.missing())?.security = wanted;
-        Ok(Demand::configuration(config, None))
+/// What a PATCH of a policy asks for: another configuration.
+pub(super) fn demand(place: &KeyPlace, id: &str, mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
+    let current = place.read(view)?;
+    let by_list = input.object("NVMeoF", listed).flatten();
+    let by_name = input.ebof(|own| own.one_of("Security", &NAMES)).flatten();
+    if by_list.zip(by_name).is_some_and(|(one, other)| one != other) {
+        let why = "Oem.Ebof.Security says something else";
+        let message = Message::property_error("SecurityProtocolAllowList", why, "Send one of them");
+        input.mistake("NVMeoF/SecurityProtocolAllowList", message);
     }
+    input.finish(Some(&current))?;
+    let wanted = by_list.or(by_name).ok_or_else(|| Problem::bad_request(Message::no_operation()))?;
+    let mut config = view.config().clone();
+    let own = config.subsystems.iter_mut().find(|subsystem| slug(subsystem.nqn.as_str()) == *id);
+    own.ok_or_else(|| place.missing())?.security = wanted;
+    Ok(Demand::configuration(config, None))
 }
 
 /// What a list of protocols demands.
