@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+mod ana;
 mod derived;
 mod dhchap;
 mod drive;
@@ -23,6 +24,7 @@ mod subsystem;
 mod target;
 mod written;
 
+pub use ana::{AnaState, AnaStates};
 pub(crate) use derived::digest;
 pub use derived::{default_serial, default_uuid};
 pub use dhchap::{DhchapGroup, DhchapHash};

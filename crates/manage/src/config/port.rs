@@ -7,6 +7,7 @@ use ebof_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 
 use super::Assigned;
+use super::ana::AnaStates;
 use super::written::{as_optional_size, as_optional_text, as_size, is_true};
 use super::{derived, limits};
 use crate::keys::Absent::{Required, Value, Words};
@@ -30,6 +31,9 @@ pub struct Port {
     pub advertise: Option<IpAddr>,
     /// Serves the discovery subsystem and nothing else.
     pub discovery_only: bool,
+    /// The states of ANA groups here.
+    #[serde(skip_serializing_if = "AnaStates::is_empty")]
+    pub ana: AnaStates,
     /// Data that a host may send inside a command capsule of an I/O queue, in bytes.
     #[serde(rename = "in_capsule_data", serialize_with = "as_size")]
     pub in_capsule_data_bytes: u32,
@@ -163,6 +167,7 @@ impl Port {
             listen,
             advertise: None,
             discovery_only: false,
+            ana: AnaStates::default(),
             in_capsule_data_bytes: 8192,
             max_h2c_data_bytes: 1 << 20,
             c2h_success: true,
@@ -274,6 +279,16 @@ impl Port {
             text: "the port serves the discovery subsystem only. Hosts that request port local \
                    entries (nvme-stas does by default) receive the entries of other ports with the \
                    same address",
+        },
+        Key {
+            name: "ana",
+            form: Form::Other("table of states by ANA group"),
+            default: Words("all `\"optimized\"`"),
+            text: "how hosts reach namespaces of an `ana_group` through this port: `\"optimized\"`; \
+                   `\"non-optimized\"`, where they prefer other paths; `\"inaccessible\"` or \
+                   `\"persistent-loss\"`, where commands are refused and hosts take another path; or \
+                   `\"change\"`, where they wait up to 10 s for another state. Changes while hosts are \
+                   connected, who are told. See [paths](paths.md)",
         },
         Key {
             name: "in_capsule_data",

@@ -1,12 +1,12 @@
 //! Ports of the Linux target.
 
 use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
-use crate::config::{Port, limits};
+use crate::config::{AnaStates, Port, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::listen::{DEFAULT_PORT, Listen, Transport, parse_address, parse_port};
 use crate::read::table::{Table, beginning};
 use crate::read::tree::Node;
-use crate::read::values::as_string;
+use crate::read::values::{self, as_string};
 
 /// What nvmet-tcp takes when the file says -1: four pages (Linux, drivers/nvme/target/tcp.c).
 const NVMET_TCP_INLINE_BYTES: u32 = 16384;
@@ -58,7 +58,7 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
     if let Some(node) = params {
         read_params(node, &mut port, out);
     }
-    ana_groups.iter().for_each(|group| read_ana_group(group, out));
+    ana_groups.iter().for_each(|group| read_ana_group(group, &mut port, out));
     if let Some(referral) = referrals.first() {
         let message =
             format!("the port refers hosts to {} other discovery controllers: it is not done", referrals.len());
@@ -205,16 +205,26 @@ fn read_params(node: &Node, port: &mut Port, out: &mut Collector<'_>) {
     ignore_unknown(&table, out);
 }
 
-fn read_ana_group(node: &Node, out: &mut Collector<'_>) {
+fn read_ana_group(node: &Node, port: &mut Port, out: &mut Collector<'_>) {
     let Some(mut table) = Table::open("an ANA group", node, out) else { return };
-    table.entry("grpid");
+    let group = table.node("grpid").and_then(|node| group_id(node, out));
     let Some(ana) = table.node("ana") else { return };
     ignore_unknown(&table, out);
     let Some(mut table) = Table::open("`ana`", ana, out) else { return };
-    let Some((state, span)) = table.string("state", out) else { return };
-    if state != "optimized" {
-        let message = format!("the ANA state \"{state}\" has no effect: every path is optimized");
-        out.warning(span, message, "hosts will use this path as any other");
+    let Some(state) = table.node("state") else { return };
+    let chosen = values::choice("state", state, &AnaStates::NAMES, out);
+    if let (Some(group), Some(state)) = (group, chosen.and_then(AnaStates::named)) {
+        port.ana.set(group, state);
     }
     ignore_unknown(&table, out);
+}
+
+fn group_id(node: &Node, out: &mut Collector<'_>) -> Option<u32> {
+    let number = loose_integer("grpid", node, out)?;
+    let group = u32::try_from(number).ok().filter(|group| (1..=limits::ANA_GROUP_MAX).contains(group));
+    if group.is_none() {
+        let help = format!("accepted: 1 to {}", limits::ANA_GROUP_MAX);
+        out.error(node.span.clone(), format!("`grpid` is {number}"), help);
+    }
+    group
 }

@@ -46,6 +46,26 @@ fn a_saved_file_is_imported_unchanged() {
 }
 
 #[test]
+fn states_of_ana_groups_are_imported() {
+    let groups = "\"ana_groups\": [{\"ana\": {\"state\": \"inaccessible\"}, \"grpid\": 2}, \
+                  {\"ana\": {\"state\": \"optimized\"}, \"grpid\": 3}]";
+    let port = |groups: &str| {
+        let text = "{\"ports\": [{\"portid\": 1, \"addr\": {\"trtype\": \"tcp\", \"traddr\": \"10.0.0.1\"}, ANA}]}";
+        load("a.json", &text.replace("ANA", groups))
+    };
+    let loaded = port(groups).unwrap();
+    assert_eq!(lines(&loaded.remarks.items), [] as [&str; 0]);
+    let states: Vec<_> = loaded.config.ports[0].ana.iter().map(|(group, state)| (group, state.name())).collect();
+    assert_eq!(states, [(2, "inaccessible")]);
+    let toml = loaded.config.to_toml().unwrap();
+    assert_eq!(load("a.toml", &toml).unwrap().config.ports, loaded.config.ports, "written with ebof's own keys");
+    for (from, to, message) in [("inaccessible", "lost", "`state` is \"lost\""), ("2}", "129}", "`grpid` is 129")] {
+        let error = port(&groups.replace(from, to)).unwrap_err();
+        assert!(lines(&error.items)[0].contains(message), "{error}");
+    }
+}
+
+#[test]
 fn a_port_over_rdma_is_imported() {
     let (config, _remarks) = with("\"trtype\": \"tcp\"", "\"trtype\": \"rdma\"").unwrap();
     assert_eq!(config.ports[0].listen.to_string(), "rdma://192.168.122.33:4420");
@@ -99,11 +119,6 @@ fn protection_is_never_dropped_silently() {
 fn settings_without_effect_are_reported() {
     for (from, to, remark) in [
         ("\"enable\": 1", "\"enable\": 0", "61:21: warning: the namespace is not enabled: it is left out"),
-        (
-            "\"optimized\"",
-            "\"inaccessible\"",
-            "20:22: warning: the ANA state \"inaccessible\" has no effect: every path is optimized",
-        ),
         (
             "\"portid\": 1",
             "\"portid\": 1, \"color\": 3",

@@ -4,12 +4,12 @@
 
 use ebof_grammar::keys::is_key;
 
-use crate::config::{Assigned, Config, Host, KeyPlace, Port, PortTls, TargetOptions, limits};
+use crate::config::{AnaStates, Assigned, Config, Host, KeyPlace, Port, PortTls, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
 use crate::read::table::Table;
 use crate::read::tree::{KeyEntry, Node, Value};
-use crate::read::values::{self, as_string};
+use crate::read::values::{self, as_string, mismatch};
 
 mod backing;
 mod drive;
@@ -177,6 +177,7 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         name_span = span;
     }
     table.take(Port::KEYS, &mut port, out);
+    read_ana(&mut table, &mut port, out);
     for key in port.misplaced_keys() {
         if let Some(entry) = table.entry(key) {
             let this = port.listen.transport;
@@ -205,6 +206,26 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         }
     }
     parsed.map(|_| (port, id.is_some()))
+}
+
+/// The states of ANA groups at a port.
+fn read_ana(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<'_>) {
+    let Some(node) = table.node("ana") else { return };
+    let Value::Table(entries) = &node.value else {
+        mismatch("ana", node, "a table of states by ANA group, such as { 2 = \"non-optimized\" }", out);
+        return;
+    };
+    // No more than there are groups: a number is named once.
+    for entry in entries {
+        let number = entry.key.parse().ok().filter(|group| (1..=limits::ANA_GROUP_MAX).contains(group));
+        let Some(group) = number.filter(|group| group.to_string() == entry.key) else {
+            let message = format!("`{}` is not an ANA group", entry.key.escape_debug());
+            out.error(entry.key_span.clone(), message, format!("accepted: 1 to {}", limits::ANA_GROUP_MAX));
+            continue;
+        };
+        let chosen = values::choice("the state", &entry.node, &AnaStates::NAMES, out);
+        chosen.and_then(AnaStates::named).into_iter().for_each(|state| port.ana.set(group, state));
+    }
 }
 
 fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Host> {

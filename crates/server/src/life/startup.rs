@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ebof_backend::{BlockBytes, Device, IoFactory, Remover, Spec};
 use ebof_drive::View;
 use ebof_fabrics::{
-    self as fabrics, DataId, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId, TlsUse,
+    self as fabrics, DataId, DeviceId, DiscoveryIdentity, GroupStates, Health, Model, NamespaceTable, PortId, TlsUse,
 };
 use ebof_manage::api::DriveStatus;
 use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, PortTls, Subsystem};
@@ -328,6 +328,7 @@ impl Devices {
             namespaces,
             allocated: None,
             pending: BTreeSet::default(),
+            states: GroupStates::default(),
             drive: None,
             function: None,
             health: Health { temperature_kelvin: TEMPERATURE_KELVIN, ..Health::default() },
@@ -397,6 +398,7 @@ fn port_of(port: &PortState) -> fabrics::Port {
         },
         provider: port.provider,
         discovery_only: port.config.discovery_only,
+        states: GroupStates::new(port.config.ana.iter()),
         in_capsule_bytes: port.config.in_capsule_data_bytes,
         max_queue_entries: port.max_queue_entries(),
         max_io_queues: port.max_io_queues(),
