@@ -36,7 +36,7 @@ TOML
 
 # Requests of the guest: a state of a group at a port, a group of a namespace, one more namespace.
 on_set() { "$ebof" target --control "$work/control.sock" set "$@"; }
-on_add() { "$ebof" target --control "$work/control.sock" add namespace "$served" drive=mem:16Mi "$@"; }
+on_add() { "$ebof" target --control "$work/control.sock" add namespace "$served" mem:16Mi "$@"; }
 
 guest() {
   address=10.0.2.2 port=$1 nqn=$served
@@ -56,7 +56,7 @@ guest() {
   check "the states are those of the configuration" until_true 30 eval "in_state $first 1 optimized && in_state $second 1 non-optimized"
   check_says "nvme list-subsys tells them" "$first.* live optimized" nvme list-subsys "$disk"
   note <<<"$out"
-  check_says "nvme ana-log" 'ANA state.*: non-optimized' nvme ana-log "/dev/$second" -o normal
+  check_says "nvme ana-log" '^state[[:space:]]*:[[:space:]]*non-optimized' nvme ana-log "/dev/$second" -o normal
   note <<<"$out"
   check "nvme ana-log -o json" nvme ana-log "/dev/$second" -o json
   check_equal "it has both groups with their namespaces" '[[1,"non-optimized",[1]],[2,"optimized",[2]]]' \
