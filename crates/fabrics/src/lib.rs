@@ -55,7 +55,7 @@ pub use function::{Function, function_nqn};
 pub use handle::Handle;
 pub use model::{
     DataId, DeviceId, DiscoveryIdentity, GROUPS_MAX, GroupStates, Health, Limits, Metadata, Model, Namespace,
-    NamespaceTable, Port, PortId, Provision, Subsystem, TableError, TlsUse, Usage, refusal,
+    NamespaceTable, Port, PortId, Provision, Referral, Subsystem, TableError, TlsUse, Usage, refusal,
 };
 pub use notice::{CloseReason, Notice, Notices};
 pub use provision::Backing;

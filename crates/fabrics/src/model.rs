@@ -307,6 +307,8 @@ pub struct Port {
     pub provider: RdmaProvider,
     /// Only the discovery subsystem answers here.
     pub discovery_only: bool,
+    /// Other discovery controllers that hosts are referred to.
+    pub referrals: Vec<Referral>,
     /// The states of ANA groups here.
     pub states: GroupStates,
     /// Data bytes that an I/O command capsule may carry (IOCCSZ less 64), a multiple of 16.
@@ -315,6 +317,21 @@ pub struct Port {
     pub max_queue_entries: u16,
     /// I/O queues that a controller may have here, 1 to [`Limits::io_queues`].
     pub max_io_queues: u16,
+}
+
+/// Another discovery controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Transport.
+    pub trtype: TrType,
+    /// Address family of `traddr`.
+    pub adrfam: AddressFamily,
+    /// Its address.
+    pub traddr: String,
+    /// Port number as text.
+    pub trsvcid: String,
+    /// Whether it has TLS, over TCP.
+    pub tls: TlsUse,
 }
 
 /// Whether connections at a port are TLS connections.

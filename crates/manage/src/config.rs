@@ -20,6 +20,7 @@ mod measures;
 mod namespace;
 mod numbers;
 mod port;
+mod referral;
 mod subsystem;
 mod target;
 mod written;
@@ -35,6 +36,7 @@ pub use measures::{Measure, Measures, NoMeasure};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port, PortTls, TlsRecords};
+pub use referral::{DISCOVERY_PORT, Referral};
 pub use subsystem::{IdentityRule, Security, Subsystem};
 pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 

@@ -23,6 +23,7 @@ configuration() {
 [[ports]]
 name = "fabric0"
 listen = "tcp://127.0.0.1:$first"
+referrals = ["tcp://192.0.2.7", { address = "tcp://192.0.2.8:4420", tls = "required" }]
 [[ports]]
 name = "fabric1"
 listen = "tcp://127.0.0.1:$second"
@@ -45,6 +46,12 @@ guest() {
     fail "this kernel has native multipath"
     return
   fi
+  step "discovery"
+  check "nvme discover" nvme discover -t tcp -a $address -s "$port" -o json
+  note <<<"$out"
+  check_equal "the log refers to other discovery controllers" '192.0.2.7:8009 192.0.2.8:4420' \
+    "$(jq -r '[.records[] | select(.subtype == "referral" or .subtype == "discovery subsystem referral") | "\(.traddr):\(.trsvcid)"] | join(" ")' <<<"$out")"
+
   step "two paths"
   connects -i 2 -k 5 || return
   first=$controller

@@ -68,6 +68,7 @@ pub(crate) fn port(id: u16, traddr: &str, trsvcid: &str) -> Port {
         tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
+        referrals: Vec::new(),
         states: ebof_fabrics::GroupStates::default(),
         in_capsule_bytes: 8192,
         max_queue_entries: 128,

@@ -4,7 +4,7 @@
 
 use ebof_grammar::keys::is_key;
 
-use crate::config::{AnaStates, Assigned, Config, Host, KeyPlace, Port, PortTls, TargetOptions, limits};
+use crate::config::{AnaStates, Assigned, Config, Host, KeyPlace, Port, PortTls, Referral, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
 use crate::read::table::Table;
@@ -178,6 +178,7 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
     }
     table.take(Port::KEYS, &mut port, out);
     read_ana(&mut table, &mut port, out);
+    read_referrals(&mut table, &mut port, out);
     for key in port.misplaced_keys() {
         if let Some(entry) = table.entry(key) {
             let this = port.listen.transport;
@@ -206,6 +207,46 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         }
     }
     parsed.map(|_| (port, id.is_some()))
+}
+
+/// The discovery controllers that a port refers to.
+fn read_referrals(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<'_>) {
+    for node in table.bounded("referrals", limits::REFERRALS_MAX, out).unwrap_or_default() {
+        let Some(referral) = read_referral(node, out) else { continue };
+        if port.referrals.iter().any(|other| other.address == referral.address) {
+            out.error(node.span.clone(), "the referral is there twice", "write it once");
+            continue;
+        }
+        if referral.address == port.listen {
+            let message = "the port refers hosts to itself";
+            out.warning(node.span.clone(), message, "hosts have asked there: leave it out");
+        }
+        port.referrals.push(referral);
+    }
+}
+
+fn read_referral(node: &Node, out: &mut Collector<'_>) -> Option<Referral> {
+    let mut tls = PortTls::Off;
+    let address = match &node.value {
+        Value::Table(_) => {
+            let mut table = Table::open("a referral", node, out)?;
+            let address = table.required("address", "\"tcp://192.0.2.2:8009\"", out);
+            if let Some(node) = table.node("tls") {
+                tls = values::choice("tls", node, PortTls::NAMES, out).map(PortTls::named)?;
+            }
+            table.finish(out);
+            address?
+        }
+        _ => node,
+    };
+    let text = as_string("referrals", address, out)?;
+    match Referral::address(text) {
+        Ok(address) => Some(Referral { address, tls }),
+        Err(error) => {
+            out.error(address.span.clone(), error.to_string(), error.advice());
+            None
+        }
+    }
 }
 
 /// The states of ANA groups at a port.

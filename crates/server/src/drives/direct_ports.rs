@@ -137,6 +137,7 @@ mod tests {
             tls: TlsUse::Off,
             provider: RdmaProvider::NOT_SPECIFIED,
             discovery_only: false,
+            referrals: Vec::new(),
             states: ebof_fabrics::GroupStates::default(),
             in_capsule_bytes: 4096,
             max_queue_entries: 32,
