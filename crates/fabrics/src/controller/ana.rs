@@ -4,9 +4,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use ebof_nvme::Nsid;
-use ebof_nvme::log::{AnaState, AnaWriter};
+use ebof_nvme::log::{AnaGroupHeader, AnaHeader, AnaState, AnaWriter};
 
-use crate::model::Subsystem;
+use crate::model::{GROUPS_MAX, NamespaceTable, Subsystem};
+
+/// Bytes of the page with as many groups and namespaces as a controller announces.
+const BYTES_MAX: usize =
+    size_of::<AnaHeader>() + GROUPS_MAX as usize * size_of::<AnaGroupHeader>() + NamespaceTable::MAX * size_of::<u32>();
 
 /// The log page of one controller: the groups with namespaces that its host has, and how often each
 /// and the page have changed since the controller was created.
@@ -59,13 +63,16 @@ impl AnaLog {
         is_news
     }
 
-    /// The page; without the namespaces for a host that asks for groups only.
+    /// The page; without the namespaces for a host that asks for groups only. Behind its end are zeros
+    /// up to the size that it may have: hosts read that, whatever the header says.
     pub(crate) fn page(&self, groups_only: bool) -> Vec<u8> {
         let mut page = AnaWriter::new(self.changes);
         for (&id, group) in &self.groups {
             let nsids = if groups_only { &[] } else { group.nsids.as_slice() };
             page.push(id, group.changes, group.state, nsids.iter().copied());
         }
-        page.finish()
+        let mut page = page.finish();
+        page.resize(BYTES_MAX, 0);
+        page
     }
 }

@@ -107,6 +107,25 @@ fn the_log_has_the_groups_of_the_port_and_counts_their_changes() {
     assert_eq!(log(&mut world, late, false).1[1].1, AnaState::NON_OPTIMIZED);
 }
 
+/// Hosts make room for as many groups and namespaces as a controller announces, and read that in
+/// pieces, however short the page is.
+#[test]
+fn the_log_can_be_read_as_far_as_it_may_reach() {
+    let mut world = two_ports();
+    let (admin, _) = path(&mut world, 1);
+    let read = |world: &mut World, offset: u32| {
+        let get = with_data(Sqe::new(admin::GET_LOG_PAGE), 4096).with_cdw(10, 0xc | 1023 << 16).with_cdw(12, offset);
+        world.run(admin, get)
+    };
+    let announced = 16 + 128 * 32 + 1024 * 4;
+    for offset in (0..announced).step_by(4096) {
+        let done = read(&mut world, offset);
+        assert_eq!((done.status(), done.data.len()), (PASSED, 4096), "{offset}");
+        assert!(offset == 0 || done.data.iter().all(|byte| *byte == 0), "{offset}");
+    }
+    assert!(read(&mut world, announced + 4).status().is(Status::INVALID_FIELD));
+}
+
 /// A host that gets the event of a new namespace only does not know in which state it is.
 #[test]
 fn a_namespace_that_is_added_is_told_by_both_events() {
