@@ -63,8 +63,8 @@ impl AnaLog {
         is_news
     }
 
-    /// The page; without the namespaces for a host that asks for groups only. Behind its end are zeros
-    /// up to the size that it may have: hosts read that, whatever the header says.
+    /// The page; without the namespaces for a host that asks for groups only. Behind its end are
+    /// zeros up to the size that it may have: hosts read that, whatever the header says.
     pub(crate) fn page(&self, groups_only: bool) -> Vec<u8> {
         let mut page = AnaWriter::new(self.changes);
         for (&id, group) in &self.groups {
