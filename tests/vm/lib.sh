@@ -148,12 +148,10 @@ stop() {
 
 # ---- in the guest: requests to the machine
 
-asked=0
 # ask VERB [WORD...]: runs the scenario's function on_VERB on the machine, and returns its status.
 ask() {
   local id answer
-  asked=$((asked + 1))
-  id=$asked
+  id=${EPOCHREALTIME//[.,]/} # no counter: a subshell's would be lost, and its numbers used again
   echo "$*" >"/ctl/ask.$id.new"
   mv "/ctl/ask.$id.new" "/ctl/ask.$id"
   until_true 300 test -e "/ctl/answer.$id" || { fail "the machine answers '$*'"; return 1; }

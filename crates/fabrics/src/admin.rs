@@ -1,5 +1,7 @@
 //! The commands of an Admin Queue: which a controller executes, and where.
 
+mod ana;
+
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -39,6 +41,9 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     if let Some(restriction) = drive::of(controller).and_then(|drive| drive.restriction) {
         restriction.check_admin(sqe.opcode, sqe.cdw10.get())?;
+    }
+    if let Kind::Io(subsystem) = &controller.kind {
+        ana::check(subsystem, sqe)?;
     }
     match (sqe.opcode, &controller.kind) {
         (admin::GET_LOG_PAGE, _) => log::get_log_page(controller, sqe),

@@ -1,6 +1,7 @@
 //! A controller as its Admin Queue's thread sees it: registers, features, events, and what notices
 //! do to them.
 
+mod ana;
 mod features;
 
 use alloc::collections::BTreeSet;
@@ -18,6 +19,7 @@ use crate::event::Events;
 use crate::memory::Rings;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
+use ana::AnaLog;
 pub(crate) use features::Features;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
@@ -33,6 +35,8 @@ pub(crate) struct Controller {
     pub(crate) changed: BTreeSet<Nsid>,
     /// The same of a drive's namespaces, attached to this controller or not.
     pub(crate) changed_allocated: BTreeSet<Nsid>,
+    /// The Asymmetric Namespace Access log.
+    pub(crate) ana: AnaLog,
     /// The drive's endurance group has had a warning that the host wants to know of, and has not
     /// read of yet.
     pub(crate) group_event: bool,
@@ -58,6 +62,10 @@ pub(crate) enum Kind {
 impl Controller {
     pub(crate) fn new(association: Arc<Association>, kind: Kind) -> Self {
         let features = Features::new(&kind);
+        let ana = match &kind {
+            Kind::Io(subsystem) => AnaLog::of(subsystem),
+            Kind::Discovery(_) => AnaLog::default(),
+        };
         Self {
             association,
             kind,
@@ -66,6 +74,7 @@ impl Controller {
             events: Events::default(),
             changed: BTreeSet::new(),
             changed_allocated: BTreeSet::new(),
+            ana,
             group_event: false,
             reservations: NotificationLog::default(),
             rings: Rings::default(),
@@ -84,6 +93,7 @@ impl Controller {
     /// The host, which has seen nothing of the subsystem so far, is shown it as `shown`.
     pub(crate) fn begin_with(&mut self, shown: Arc<Subsystem>) {
         if let Kind::Io(current) = &mut self.kind {
+            self.ana = AnaLog::of(&shown);
             *current = shown;
         }
     }
@@ -103,6 +113,11 @@ impl Controller {
         }
         if keep(&mut self.changed, changed) {
             self.events.raise(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED, self.features.events);
+        }
+        // Behind the event of the namespaces: in which group and state a new one is, a host has to
+        // read once it knows of it.
+        if self.ana.follow(current) {
+            self.events.raise(AsyncEvent::ANA_CHANGE, self.features.events);
         }
         self.check_health();
     }

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use ebof_nvme::log::{
-    AddressFamily, DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, RdmaQueuePair, SecType, SubsystemType,
-    TrType, Treq, lsp,
+    AddressFamily, DiscoveryEntry, DiscoveryHeader, EntryFlags, RdmaAddress, RdmaProvider, RdmaQueuePair, SecType,
+    SubsystemType, TrType, Treq, lsp,
 };
 use ebof_nvme::{ControllerId, Nqn};
 use zerocopy::IntoBytes;
 
-use crate::model::{Model, Port, PortId, Subsystem, TlsUse};
+use crate::model::{Model, Port, PortId, Referral, Subsystem, TlsUse};
 
 /// The host that asks, and the port where it does.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,8 @@ impl Entries for Model {
         self.generation
     }
 
-    /// First the discovery subsystem itself, then the subsystems in the model's order.
+    /// First the discovery subsystem itself, then the subsystems in the model's order, then what
+    /// the port refers to.
     fn entries(&self, view: View<'_>, port_local: bool) -> Vec<DiscoveryEntry> {
         let mut entries = Vec::new();
         if let Some(port) = self.port(view.port) {
@@ -79,8 +80,44 @@ impl Entries for Model {
                 }
             }
         }
+        entries.extend(self.port(view.port).into_iter().flat_map(|port| &port.referrals).map(refer));
         entries
     }
+}
+
+/// Describes another discovery controller. Which port of its subsystem it is (PORTID) nobody here
+/// knows.
+fn refer(referral: &Referral) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry { subtype: SubsystemType::REFERRAL.0, ..DiscoveryEntry::default() };
+    entry.trtype = referral.trtype.0;
+    entry.adrfam = referral.adrfam.0;
+    entry.cntlid.set(ControllerId::DYNAMIC.0);
+    entry.asqsz.set(ADMIN_QUEUE_ENTRIES);
+    entry.set_service_id(&referral.trsvcid);
+    entry.set_subsystem_nqn(&Nqn::discovery());
+    entry.set_address(&referral.traddr);
+    let (security, channel) = secured(referral.tls, false);
+    entry.treq = channel.0;
+    match referral.trtype {
+        TrType::TCP => entry.set_security(security),
+        TrType::RDMA => entry.set_rdma_address(rdma_address(RdmaProvider::NOT_SPECIFIED)),
+        _ => {}
+    }
+    entry
+}
+
+/// What an entry says of TLS.
+fn secured(tls: TlsUse, tls_only: bool) -> (SecType, Treq) {
+    match tls {
+        // Not "not required": libnvme 1.3 (Debian 12) takes that for a reason to use TLS.
+        TlsUse::Off => (SecType::NONE, Treq::default()),
+        TlsUse::Allowed if !tls_only => (SecType::TLS_1_3, Treq::SECURE_CHANNEL_NOT_REQUIRED),
+        TlsUse::Allowed | TlsUse::Required => (SecType::TLS_1_3, Treq::SECURE_CHANNEL_REQUIRED),
+    }
+}
+
+fn rdma_address(provider: RdmaProvider) -> RdmaAddress {
+    RdmaAddress { queue_pair: RdmaQueuePair::CONNECTED, provider, connection_management: 1, partition_key: 0 }
 }
 
 /// Whether `port` is where the host asks (Port Local Entries Only).
@@ -109,12 +146,7 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, tls_only: bool, port: &Port, view
     let Some((family, address)) = address(port, view) else { return false };
     entry.trtype = port.trtype.0;
     entry.adrfam = family.0;
-    let (security, channel) = match port.tls {
-        // Not "not required": libnvme 1.3 (Debian 12) takes that for a reason to use TLS.
-        TlsUse::Off => (SecType::NONE, Treq::default()),
-        TlsUse::Allowed if !tls_only => (SecType::TLS_1_3, Treq::SECURE_CHANNEL_NOT_REQUIRED),
-        TlsUse::Allowed | TlsUse::Required => (SecType::TLS_1_3, Treq::SECURE_CHANNEL_REQUIRED),
-    };
+    let (security, channel) = secured(port.tls, tls_only);
     entry.treq = channel.with(Treq::SQ_FLOW_CONTROL_DISABLE).with(Treq::ZERO_HOST_ID).0;
     entry.portid.set(port.id.0);
     entry.cntlid.set(ControllerId::DYNAMIC.0);
@@ -124,12 +156,7 @@ fn fill(entry: &mut DiscoveryEntry, nqn: &Nqn, tls_only: bool, port: &Port, view
     entry.set_address(address);
     match port.trtype {
         TrType::TCP => entry.set_security(security),
-        TrType::RDMA => entry.set_rdma_address(RdmaAddress {
-            queue_pair: RdmaQueuePair::CONNECTED,
-            provider: port.provider,
-            connection_management: 1,
-            partition_key: 0,
-        }),
+        TrType::RDMA => entry.set_rdma_address(rdma_address(port.provider)),
         _ => {}
     }
     true

@@ -445,6 +445,7 @@ fn group_events(dword: u32) -> Result<EnduranceGroupEvents, Fault> {
 fn event_bits(kind: &Kind) -> AsyncEventConfig {
     match kind {
         Kind::Io(subsystem) => AsyncEventConfig::NAMESPACE_ATTRIBUTE
+            .with(AsyncEventConfig::ANA_CHANGE)
             .with(AsyncEventConfig::SPARE)
             .with(AsyncEventConfig::TEMPERATURE)
             .with(AsyncEventConfig::DEGRADED)

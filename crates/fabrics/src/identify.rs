@@ -1,6 +1,8 @@
 //! What the Identify command answers: the announcements of what `io`, `log`, `feature` and
 //! `property` serve.
 
+mod ana;
+
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -98,7 +100,7 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
         // What all namespaces have in common, for a host that wants to make one.
         Cns::NAMESPACE if nsid == Nsid::ALL && drive.is_some() => Some(bytes(&common_namespace_data())),
         Cns::NAMESPACE => {
-            named(subsystem, nsid)?.map(|namespace| bytes(&namespace_data(namespace, &association.limits)))
+            named(subsystem, nsid)?.map(|namespace| bytes(&namespace_data(namespace, subsystem, &association.limits)))
         }
         Cns::CONTROLLER => Some(bytes(&*controller_data(association, subsystem))),
         Cns::ACTIVE_NAMESPACE_LIST => Some(list(table, nsid)?),
@@ -129,7 +131,7 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
         Cns::INDEPENDENT_NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
         Cns::ALLOCATED_NAMESPACE_LIST if drive.is_some() => Some(list(subsystem.allocated(), nsid)?),
         Cns::ALLOCATED_NAMESPACE if drive.is_some() => named_in(subsystem, subsystem.allocated(), nsid)?
-            .map(|namespace| bytes(&namespace_data(namespace, &association.limits))),
+            .map(|namespace| bytes(&namespace_data(namespace, subsystem, &association.limits))),
         Cns::ENDURANCE_GROUP_LIST if drive.is_some() => {
             let [low, high, ..] = sqe.cdw11.to_bytes();
             Some(bytes(&EnduranceGroupList::starting_at(u16::from_le_bytes([low, high]), [1])))
@@ -213,7 +215,7 @@ fn descriptors(namespace: &Namespace) -> Vec<u8> {
     buffer.to_vec()
 }
 
-fn namespace_data(namespace: &Namespace, limits: &Limits) -> IdentifyNamespace {
+fn namespace_data(namespace: &Namespace, subsystem: &Subsystem, limits: &Limits) -> IdentifyNamespace {
     let mut data = IdentifyNamespace::default();
     copy::announce(&mut data, limits, namespace.block_shift);
     data.nsze.set(namespace.blocks);
@@ -240,6 +242,7 @@ fn namespace_data(namespace: &Namespace, limits: &Limits) -> IdentifyNamespace {
             data.set_format(0, namespace.metadata.bytes != 0);
         }
     }
+    ana::announce_namespace(&mut data, namespace, &subsystem.states);
     data
 }
 
@@ -303,6 +306,7 @@ fn independent_data(namespace: &Namespace) -> IndependentNamespace {
         rescap: if namespace.provision.is_some() { RESERVATIONS } else { 0 },
         nsattr: if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 },
         nstat: nstat::READY,
+        anagrpid: namespace.ana_group.into(),
         ..IndependentNamespace::default()
     }
 }
@@ -315,8 +319,9 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.set_firmware_revision(&subsystem.firmware);
     data.cntrltype = ControllerType::Io.encode();
     data.crdt1.set(RETRY_DELAY_100MS);
-    data.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
-    data.oaes.set(oaes::NAMESPACE_ATTRIBUTE);
+    data.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS | cmic::ANA;
+    ana::announce_controller(&mut data);
+    data.oaes.set(oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE);
     data.acl = zero_based(limits.aborts);
     data.frmw = frmw::SLOT_1_READ_ONLY | 1 << frmw::SLOTS_SHIFT;
     data.lpa = lpa::COMMAND_EFFECTS | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
@@ -393,8 +398,11 @@ fn keyed_descriptors(in_capsule_bytes: u32) -> u8 {
 }
 
 /// OAES of every drive.
-const MANAGED_EVENTS: u32 =
-    oaes::NAMESPACE_ATTRIBUTE | oaes::FIRMWARE_ACTIVATION | oaes::ENDURANCE_GROUP | oaes::ALLOCATED_NAMESPACE_ATTRIBUTE;
+const MANAGED_EVENTS: u32 = oaes::NAMESPACE_ATTRIBUTE
+    | oaes::ANA_CHANGE
+    | oaes::FIRMWARE_ACTIVATION
+    | oaes::ENDURANCE_GROUP
+    | oaes::ALLOCATED_NAMESPACE_ATTRIBUTE;
 
 /// ONCS without a drive.
 const PLAIN_COMMANDS: u16 =

@@ -54,8 +54,8 @@ pub use executing::Executing;
 pub use function::{Function, function_nqn};
 pub use handle::Handle;
 pub use model::{
-    DataId, DeviceId, DiscoveryIdentity, Health, Limits, Metadata, Model, Namespace, NamespaceTable, Port, PortId,
-    Provision, Subsystem, TableError, TlsUse, Usage,
+    DataId, DeviceId, DiscoveryIdentity, GROUPS_MAX, GroupStates, Health, Limits, Metadata, Model, Namespace,
+    NamespaceTable, Port, PortId, Provision, Referral, Subsystem, TableError, TlsUse, Usage, refusal,
 };
 pub use notice::{CloseReason, Notice, Notices};
 pub use provision::Backing;

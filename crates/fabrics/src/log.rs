@@ -8,8 +8,8 @@ use ebof_nvme::feature::Fid;
 use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{
     ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects,
-    FirmwareSlots, GetLogPage, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, endurance_aggregate, lsp,
-    scope,
+    FirmwareSlots, GetLogPage, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, ana_lsp,
+    endurance_aggregate, lsp, scope,
 };
 use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -67,6 +67,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Lid::CHANGED_ALLOCATED_NAMESPACES => {
             ChangedNamespaces::new(controller.changed_allocated.iter().copied()).as_bytes().to_vec()
         }
+        Lid::ANA => controller.ana.page(log.lsp & ana_lsp::GROUPS_ONLY != 0),
         Lid::ENDURANCE_GROUP_AGGREGATE => endurance_aggregate(controller.group_event.then_some(1)),
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
@@ -150,6 +151,7 @@ fn all_pages(kind: &Kind) -> &'static [Lid] {
             Lid::FIRMWARE_SLOTS,
             Lid::CHANGED_NAMESPACES,
             Lid::COMMAND_EFFECTS,
+            Lid::ANA,
             Lid::FEATURE_EFFECTS,
             Lid::DEVICE_SELF_TEST,
             Lid::TELEMETRY_HOST,
@@ -168,6 +170,7 @@ fn all_pages(kind: &Kind) -> &'static [Lid] {
             Lid::FIRMWARE_SLOTS,
             Lid::CHANGED_NAMESPACES,
             Lid::COMMAND_EFFECTS,
+            Lid::ANA,
             Lid::FEATURE_EFFECTS,
         ],
         Kind::Discovery(_) => &[Lid::SUPPORTED_LOG_PAGES, Lid::FEATURE_EFFECTS, Lid::DISCOVERY],

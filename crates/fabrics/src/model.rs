@@ -2,6 +2,8 @@
 //! new model (`Registry::replace_model`). It owns no state of a connection and does not know what a
 //! device is.
 
+mod ana;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -19,6 +21,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 use crate::function::Function;
 use crate::secrets::HostSecrets;
 use crate::secrets::PskSource;
+pub use ana::{GROUPS_MAX, GroupStates, refusal};
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +142,8 @@ pub struct Subsystem {
     /// In what a controller knows: NSIDs of which the host has still to learn that they name
     /// nothing, or another namespace, now.
     pub pending: BTreeSet<Nsid>,
+    /// In what a controller knows: the states of ANA groups at its port.
+    pub states: GroupStates,
     /// The drive behind the subsystem, which its hosts may manage.
     pub drive: Option<Arc<View>>,
     /// The function of the drive that this is the subsystem of.
@@ -201,7 +206,7 @@ pub struct Namespace {
     pub eui64: [u8; 8],
     /// UUID; nil for none.
     pub uuid: Uuid,
-    /// ANA group, 1 where there is only one.
+    /// ANA group, 1 to [`GROUPS_MAX`](crate::GROUPS_MAX).
     pub ana_group: u32,
     /// What a reservation leaves to the host: everything in a model, the host's own right in what
     /// its controller knows.
@@ -302,12 +307,31 @@ pub struct Port {
     pub provider: RdmaProvider,
     /// Only the discovery subsystem answers here.
     pub discovery_only: bool,
+    /// Other discovery controllers that hosts are referred to.
+    pub referrals: Vec<Referral>,
+    /// The states of ANA groups here.
+    pub states: GroupStates,
     /// Data bytes that an I/O command capsule may carry (IOCCSZ less 64), a multiple of 16.
     pub in_capsule_bytes: u32,
     /// Largest queue in entries (CAP.MQES), 2 to [`Limits::queue_entries`].
     pub max_queue_entries: u16,
     /// I/O queues that a controller may have here, 1 to [`Limits::io_queues`].
     pub max_io_queues: u16,
+}
+
+/// Another discovery controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Transport.
+    pub trtype: TrType,
+    /// Address family of `traddr`.
+    pub adrfam: AddressFamily,
+    /// Its address.
+    pub traddr: String,
+    /// Port number as text.
+    pub trsvcid: String,
+    /// Whether it has TLS, over TCP.
+    pub tls: TlsUse,
 }
 
 /// Whether connections at a port are TLS connections.
@@ -421,6 +445,7 @@ impl Subsystem {
             namespaces: NamespaceTable::default(),
             allocated: None,
             pending: BTreeSet::new(),
+            states: GroupStates::default(),
             drive: None,
             function: None,
             health: Health::default(),
@@ -433,22 +458,24 @@ impl Subsystem {
         self.allow_any_host || self.allowed_hosts.contains(host)
     }
 
-    /// What a controller of `host` knows of it: only the namespaces that are attached to that host,
-    /// with its rights to them.
+    /// What a controller of `host` at a port with these `states` knows of it: only the namespaces
+    /// that are attached to that host, with its rights to them.
     ///
     /// Deviation: attachment is a host's. All controllers of a host have its namespaces, private
     /// ones too: a host that comes back before its old controller is given up would find none
     /// otherwise.
     #[must_use]
-    pub fn shown_to(self: &Arc<Self>, host: &Nqn, host_id: HostId) -> Arc<Self> {
+    pub fn shown_to(self: &Arc<Self>, host: &Nqn, host_id: HostId, states: &GroupStates) -> Arc<Self> {
         let everything = self.namespaces.iter().all(|namespace| namespace.is_attached(host));
-        if everything && self.namespaces.iter().all(|namespace| namespace.right_of(host_id) == Right::Free) {
+        let is_free = |namespace: &Namespace| namespace.right_of(host_id) == Right::Free;
+        if everything && states.is_uniform() && self.namespaces.iter().all(is_free) {
             return Arc::clone(self);
         }
         let mut shown = Self::clone(self);
+        shown.states = states.clone();
         shown.namespaces.sorted.retain(|namespace| namespace.is_attached(host));
         for namespace in &mut shown.namespaces.sorted {
-            namespace.right = namespace.right_of(host_id);
+            namespace.right = ana::right(states, namespace, namespace.right_of(host_id));
         }
         if !everything {
             shown.allocated = Some(Arc::new(self.namespaces.clone()));

@@ -240,7 +240,7 @@ impl Registry {
             self.proven_host_ids.note(association.host_id(), &association.host);
         }
         let subsystem = self.effective.get(&association.subsystem).filter(|_| !association.discovery)?;
-        let shown = subsystem.shown_to(&association.host, association.host_id());
+        let shown = entry.shown(subsystem);
         let holder = Holder::of(association);
         let count = self.objects.changes_count();
         let knows = self.holders.come(holder, association.is_memory_based(), count, now_ms);
@@ -316,15 +316,12 @@ impl Registry {
                     notices.extend(entry.queues.first().map(|admin| (admin.handle, Notice::Discovery)));
                 }
             } else if let Some(now) = self.effective.get(&association.subsystem)
-                && before.get(&association.subsystem) != Some(now)
+                && let Some(port) = self.model.port(association.port.id)
             {
-                if let Some(before) = before.get(&association.subsystem) {
-                    let shown = |all: &Arc<Subsystem>| all.shown_to(&association.host, association.host_id());
-                    // A manager's command is one to the drive's own subsystem.
-                    let own = association.function.is_none() && by == Some(&association.host);
-                    entry.replaced.note(&shown(before), &shown(now), own, association);
-                }
-                entry.notify(now, &mut notices);
+                // A manager's command is one to the drive's own subsystem.
+                let own = association.function.is_none() && by == Some(&association.host);
+                let last = before.get(&association.subsystem);
+                entry.follow(last, now, &port.states, own, &mut notices);
             }
             let association = &entry.association;
             let secrets = |model: &Model| model.secrets.get(&association.host).filter(|_| association.proves).cloned();

@@ -37,10 +37,15 @@ pub(crate) fn check(namespace: &Namespace, access: Access) -> Result<(), Fault> 
 }
 
 /// The same for Flush, which is executed while the drive is sanitized. One of a host that may mean
-/// another object is not: that what it wrote there is on the medium would be untrue.
+/// another object is not: that what it wrote there is on the medium would be untrue. Nor is one
+/// that is to take another path.
 pub(crate) fn check_flush(namespace: &Namespace) -> Result<(), Fault> {
     match namespace.right {
-        Right::Barred(status) if !status.is(Status::FORMAT_IN_PROGRESS) && !status.is(Status::NAMESPACE_NOT_READY) => {
+        Right::Barred(status)
+            if !status.is(Status::FORMAT_IN_PROGRESS)
+                && !status.is(Status::NAMESPACE_NOT_READY)
+                && !status.is_path_related() =>
+        {
             Ok(())
         }
         _ => check(namespace, Access::Write),

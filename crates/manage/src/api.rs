@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::{Config, PortTls, Security};
+use crate::config::{AnaStates, Config, PortTls, Security};
 use crate::nearest::names;
 use crate::plan::{Change, Plan};
 
@@ -281,6 +281,9 @@ pub struct PortStatus {
     pub socket: Option<String>,
     /// Whether it serves the discovery subsystem only.
     pub discovery_only: bool,
+    /// The states of ANA groups that are not optimized here.
+    #[serde(default, skip_serializing_if = "AnaStates::is_empty")]
+    pub ana: AnaStates,
     /// Whether its connections are TLS connections.
     #[serde(default)]
     pub tls: PortTls,

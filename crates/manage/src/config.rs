@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+mod ana;
 mod derived;
 mod dhchap;
 mod drive;
@@ -19,10 +20,12 @@ mod measures;
 mod namespace;
 mod numbers;
 mod port;
+mod referral;
 mod subsystem;
 mod target;
 mod written;
 
+pub use ana::{AnaState, AnaStates};
 pub(crate) use derived::digest;
 pub use derived::{default_serial, default_uuid};
 pub use dhchap::{DhchapGroup, DhchapHash};
@@ -33,6 +36,7 @@ pub use measures::{Measure, Measures, NoMeasure};
 pub use namespace::{BlockSize, Eui64, Namespace, Nguid};
 pub use numbers::Assigned;
 pub use port::{Digest, Port, PortTls, TlsRecords};
+pub use referral::{DISCOVERY_PORT, Referral};
 pub use subsystem::{IdentityRule, Security, Subsystem};
 pub use target::{NO_CONTROL, NO_STATE, SLOW_THRESHOLD, TargetOptions};
 

@@ -93,10 +93,10 @@ pub enum Edit {
         /// The keys.
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         keys: Keys,
-        /// What is added to lists.
+        /// What is added to lists, and entries of tables that are set.
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         add: Map<String, Value>,
-        /// What is taken from lists.
+        /// What is taken from lists, and names of entries that are taken from tables.
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         remove: Map<String, Value>,
     },

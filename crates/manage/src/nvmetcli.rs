@@ -2,9 +2,9 @@
 //!
 //! Owns the mapping of its keys; `docs/config.md` has the table. What is understood and has no
 //! counterpart here is a warning or a note, and never silently served with less protection than the
-//! file asks for: a port that requires a secure channel, and a host that must authenticate, are
-//! left out. nvmetcli writes most values as strings; numbers and booleans are taken as well, as
-//! people edit such files.
+//! file asks for: a port that requires a secure channel which there is not, and a host that must
+//! authenticate, whose key has no place in a configuration, are left out. nvmetcli writes most
+//! values as strings; numbers and booleans are taken as well, as people edit such files.
 
 use std::collections::HashSet;
 
@@ -90,8 +90,10 @@ impl Import {
         let nqn = values::check_nqn(text, &named.span, out)?;
         self.known.unique.claim("the host NQN", text, &named.span, out);
         if let Some(entry) = secret {
-            let message = "this host must authenticate, which this build cannot check: it is left out";
-            out.warning(entry.key_span.clone(), message, "remove its keys to let it connect without them");
+            let message = "this host must authenticate, and its key has to be in a file of its own: it is left out";
+            let help = "write the key into a file that nobody else may read, and add a host with dhchap_key = { file = \"...\" } \
+                        to the configuration; or remove its keys here, to let it connect without them";
+            out.warning(entry.key_span.clone(), message, help);
             self.authenticated.insert(text.to_owned());
             return None;
         }

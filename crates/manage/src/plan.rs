@@ -16,8 +16,11 @@ use crate::keys::Key;
 use crate::manual;
 use crate::units::format_size;
 
+mod effect;
 mod seen;
 
+pub(crate) use effect::disables;
+use effect::{alters_proof, drive_effect, enables, port_effect, target_effect};
 use seen::{pins, seen_as};
 
 pub use seen::SeenAs;
@@ -476,66 +479,6 @@ impl Change {
     #[must_use]
     pub fn obstacle(&self) -> Option<&'static str> {
         (self.effect() == Effect::Impossible).then_some("a drive keeps the size that it was made with")
-    }
-}
-
-/// Whether a host has to authenticate from now on, or has no key any more.
-fn alters_proof(difference: &Difference) -> bool {
-    match difference.key.as_str() {
-        "dhchap_key" => difference.from.is_none() || difference.to.is_none(),
-        "tls_psk" => difference.to.is_none(),
-        _ => false,
-    }
-}
-
-fn target_effect(difference: &Difference) -> Effect {
-    // Threads, tables and the connection log are made for the others at the start.
-    if TargetOptions::LIVE_KEYS.contains(&difference.key.as_str()) { Effect::Live } else { Effect::Restart }
-}
-
-/// Whether what hosts did not see is there from now on.
-fn enables(difference: &Difference) -> bool {
-    difference.key == "enabled" && difference.to.as_deref() != Some("false")
-}
-
-/// Whether it is not there any more.
-pub(crate) fn disables(difference: &Difference) -> bool {
-    difference.key == "enabled" && !enables(difference)
-}
-
-fn port_effect(difference: &Difference) -> Effect {
-    match difference.key.as_str() {
-        "enabled" if enables(difference) => Effect::Live,
-        "enabled" => Effect::Disruptive,
-        // Part of the discovery log; hosts receive an event.
-        "name" | "advertise" => Effect::Live,
-        // A controller belongs to a PORTID. One that serves discovery only has no subsystem any
-        // more.
-        "id" | "discovery_only" => Effect::Disruptive,
-        // Connections without TLS end.
-        "tls" if difference.to.as_deref() == Some("\"required\"") => Effect::Disruptive,
-        _ => Effect::NewConnections,
-    }
-}
-
-fn drive_effect(difference: &Difference) -> Effect {
-    let Difference { key, from, to } = difference;
-    let changed = from.is_some() && to.is_some();
-    match key.as_str() {
-        // Without a size the drive is taken as it is.
-        "size" if to.is_none() => Effect::Live,
-        "size" if changed => Effect::Impossible,
-        // Memory is its size; what differs between two files at one path is how they are opened.
-        "backing" if !to.as_ref().is_some_and(|to| to.starts_with('{')) => Effect::Impossible,
-        // Whether the size is the one that the drive has is found out when it is opened; what the
-        // profile says of firmware slots and queues is fixed when a drive is.
-        // Controller ids of connected hosts depend on whether there are functions.
-        "size" | "backing" | "profile" | "key_file" | "functions" => Effect::Restart,
-        // Identify Controller says them: hosts read it when they connect, and compare serial and
-        // model numbers between paths.
-        "namespaces" => Effect::NewConnections,
-        "serial" | "model" => Effect::Disruptive,
-        _ => Effect::Live,
     }
 }
 

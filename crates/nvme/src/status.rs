@@ -245,6 +245,13 @@ impl Status {
         self.0 & Self::DNR != 0
     }
 
+    /// Whether it is about the path, not about the command: another path may have it executed
+    /// (status code type 3h).
+    #[must_use]
+    pub const fn is_path_related(self) -> bool {
+        self.code_type() == 3
+    }
+
     /// Status code type, 0 to 7.
     #[must_use]
     pub const fn code_type(self) -> u8 {

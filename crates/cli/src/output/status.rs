@@ -112,6 +112,12 @@ fn source_text(configuration: &Configuration) -> String {
 }
 
 fn ports_text(status: &Status) -> String {
+    // Most targets have no states: then there is no column for them.
+    let has_states = status.ports.iter().any(|port| !port.ana.is_empty());
+    let states = |port: &PortStatus| {
+        let all = port.ana.iter().map(|(group, state)| format!("{group} {}", state.name())).collect::<Vec<_>>();
+        has_states.then(|| if all.is_empty() { "-".to_owned() } else { all.join(", ") })
+    };
     let row = |port: &PortStatus| {
         let listens = match &port.socket {
             Some(socket) => format!("{}:{}", port.transport, safe(socket)),
@@ -119,11 +125,15 @@ fn ports_text(status: &Status) -> String {
         };
         let [connections, accepted, refused] = [u64::from(port.connections), port.accepted, port.refused];
         let counts = [connections, accepted, refused].map(|count| count.to_string());
-        [safe(&port.name), listens].into_iter().chain(counts).collect()
+        [safe(&port.name), listens].into_iter().chain(counts).chain(states(port)).collect()
     };
-    let disabled = |name: &String| [safe(name), "disabled".to_owned()].into_iter().chain(["-"; 3].map(String::from));
+    let dashes = if has_states { 4 } else { 3 };
+    let disabled = |name: &String| {
+        [safe(name), "disabled".to_owned()].into_iter().chain(std::iter::repeat_n("-".to_owned(), dashes))
+    };
     let rows = status.ports.iter().map(row).chain(status.disabled_ports.iter().map(|name| disabled(name).collect()));
-    let columns = [("PORT", 4), ("LISTENS ON", 10), ("CONNECTIONS", 11), ("ACCEPTED", 8), ("REFUSED", 7)];
+    let mut columns = vec![("PORT", 4), ("LISTENS ON", 10), ("CONNECTIONS", 11), ("ACCEPTED", 8), ("REFUSED", 7)];
+    columns.extend(has_states.then_some(("ANA GROUPS", 10)));
     table(&columns, &rows.collect::<Vec<_>>())
 }
 

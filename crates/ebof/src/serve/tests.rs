@@ -23,6 +23,7 @@ fn port(transport: &str, address: &str) -> PortStatus {
         address: address.parse().unwrap(),
         socket: None,
         discovery_only: false,
+        ana: ebof_manage::config::AnaStates::default(),
         tls: PortTls::Off,
         connections: 0,
         accepted: 0,

@@ -54,7 +54,7 @@ impl Features {
             recovery_of_all: 0,
             atomicity: WriteAtomicity::default(),
             events: match kind {
-                Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE,
+                Kind::Io(_) => AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::ANA_CHANGE),
                 Kind::Discovery(_) => AsyncEventConfig::DISCOVERY_LOG,
             },
             behavior: Box::default(),

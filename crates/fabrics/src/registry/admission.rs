@@ -126,7 +126,7 @@ impl<'r> Admission<'r> {
             if self.registry.controllers.drains_too_much(&subsystem.nqn, &request.host) {
                 return Err(RefusalReason::Draining);
             }
-            (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id)))
+            (subsystem.nqn.clone(), Kind::Io(subsystem.shown_to(&request.host, request.host_id, &port.states)))
         };
         self.check_channel(&kind, &port)?;
         let authenticator = self.authenticator(&kind, &port)?;
@@ -167,6 +167,7 @@ impl<'r> Admission<'r> {
             keep_alive: None,
             enable_by_ms: Some(now_ms.saturating_add(self.registry.limits.enable_timeout_ms.into())),
             replaced: Replaced::default(),
+            states: association.port.states.clone(),
         };
         entry.set_keep_alive(self.registry.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
         self.registry.generated_psks.note_use(psk.and_then(PskSource::channel));

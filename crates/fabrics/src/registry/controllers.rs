@@ -18,7 +18,7 @@ use crate::connect::RefusalReason;
 use crate::controller::Kind;
 use crate::executing::Executing;
 use crate::handle::Handle;
-use crate::model::{Limits, Model, Subsystem, TlsUse};
+use crate::model::{GroupStates, Limits, Model, Subsystem, TlsUse};
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Outcome;
 use crate::reservation;
@@ -71,6 +71,8 @@ pub(super) struct ControllerEntry {
     pub(super) enable_by_ms: Option<u64>,
     /// Changes of its namespaces that the host does not know of yet.
     pub(super) replaced: Replaced,
+    /// The states of ANA groups at its port.
+    pub(super) states: GroupStates,
 }
 
 /// A connected queue.
@@ -412,6 +414,27 @@ impl ControllerEntry {
         notices.extend(queues.map(|queue| (queue.handle, Notice::Subsystem(Arc::clone(view(queue))))));
     }
 
+    /// The subsystem, which was as `last` if it was there, is as `now`, and the ANA groups at the
+    /// port are in `states`. `own` says that a command of the host itself is the cause.
+    pub(super) fn follow(
+        &mut self,
+        last: Option<&Arc<Subsystem>>,
+        now: &Arc<Subsystem>,
+        states: &GroupStates,
+        own: bool,
+        notices: &mut Notices,
+    ) {
+        if last == Some(now) && self.states == *states {
+            return;
+        }
+        if let Some(last) = last {
+            let (last, now) = (self.shown(last), self.shown(now));
+            self.replaced.note(&last, &now, own, &self.association);
+        }
+        self.states = states.clone();
+        self.notify(now, notices);
+    }
+
     /// If its host knows of all changes of objects, that is remembered beyond the controller.
     pub(super) fn note_holder(&self, holders: &mut Holders, objects: &Objects) {
         if self.is_open && self.replaced.is_known() && !self.association.discovery {
@@ -419,9 +442,14 @@ impl ControllerEntry {
         }
     }
 
+    /// What the controller knows of the subsystem once its host knows of all changes.
+    pub(super) fn shown(&self, subsystem: &Arc<Subsystem>) -> Arc<Subsystem> {
+        subsystem.shown_to(&self.association.host, self.association.host_id(), &self.states)
+    }
+
     /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
     pub(super) fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
-        self.replaced.views(subsystem.shown_to(&self.association.host, self.association.host_id()))
+        self.replaced.views(self.shown(subsystem))
     }
 
     pub(super) fn last_command_ms(&self) -> u64 {

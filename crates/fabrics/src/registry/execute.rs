@@ -152,7 +152,7 @@ impl SharedCommand<'_> {
         let looked_at = identities(&subsystem.namespaces, look);
         let entry = self.registry.controllers.entries.get_mut(&self.key);
         if let (Some(entry), Some(now)) = (entry, self.registry.effective.get(&controller.association.subsystem)) {
-            let shown = now.shown_to(&controller.association.host, controller.association.host_id());
+            let shown = entry.shown(now);
             if entry.replaced.hide(look, controller, &shown) {
                 entry.notify(now, self.notices);
                 let (admin, _) = entry.replaced.views(shown);

@@ -4,11 +4,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::log::{GetLogPage, Lid, TrType};
 use ebof_nvme::namespace::{AttachmentSelect, NewNamespace};
 use ebof_nvme::opcode::admin;
-use ebof_nvme::{Nqn, Nsid, Sqe};
+use ebof_nvme::{Nqn, Nsid, Sqe, Status};
+use zerocopy::FromBytes;
 
+use crate::events::set_feature;
 use crate::managed::{attach, create};
 use crate::support::{ALICE, BOB, DRIVE, MANAGED, World, dump, with_data};
 
@@ -40,6 +43,19 @@ fn answers(world: &mut World, at: u64, commands: &[(&str, Sqe)]) -> String {
         };
         out
     })
+}
+
+/// Linux enables what OAES announces, and no event at all if that is refused.
+#[test]
+fn every_event_that_is_announced_can_be_enabled() {
+    let mut world = World::managed();
+    for subsystem in [DRIVE, MANAGED, Nqn::DISCOVERY] {
+        let (at, _) = world.controller(subsystem, ALICE);
+        let data = world.run(at, identify(1, 0)).data;
+        let oaes = IdentifyController::ref_from_bytes(&data).unwrap().oaes.get();
+        assert_ne!(oaes, 0);
+        assert_eq!(world.run(at, set_feature(0xb, oaes, 0)).status(), Status::SUCCESS, "{subsystem}: {oaes:x}");
+    }
 }
 
 #[test]

@@ -194,7 +194,8 @@ impl Run {
                 self.answered(at, cqe);
             }
         }
-        for (at, cqe) in std::mem::take(&mut self.world.events) {
+        let [events, of_ana] = [&mut self.world.events, &mut self.world.ana_events].map(std::mem::take);
+        for (at, cqe) in events.into_iter().chain(of_ana) {
             self.answered(at, cqe);
         }
     }

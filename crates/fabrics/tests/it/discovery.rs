@@ -1,7 +1,7 @@
 //! The discovery controller: its log page for each host, and when it changes.
 
-use ebof_fabrics::PortId;
-use ebof_nvme::log::{DiscoveryEntries, SupportedLogPages};
+use ebof_fabrics::{PortId, Referral, TlsUse};
+use ebof_nvme::log::{AddressFamily, DiscoveryEntries, SupportedLogPages, TrType};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nqn, Nsid, Sqe, Status};
 use zerocopy::FromBytes;
@@ -17,6 +17,41 @@ pub(crate) fn log(world: &mut World, at: u64) -> Vec<u8> {
     let done = world.run(at, get_log(0x70, 16 * 1024, 0));
     assert!(done.status().is_success());
     done.data
+}
+
+/// Hosts that ask at a port are told of other discovery controllers, and of a change.
+#[test]
+fn a_port_refers_hosts_to_other_discovery_controllers() {
+    let mut world = World::new();
+    let refer = |trtype, adrfam, traddr: &str, tls| Referral {
+        trtype,
+        adrfam,
+        traddr: traddr.to_string(),
+        trsvcid: "8009".to_string(),
+        tls,
+    };
+    let (at, _) = world.controller(Nqn::DISCOVERY, ALICE);
+    world.run(at, Sqe::new(admin::ASYNC_EVENT_REQUEST));
+    world.replace_model(|model| {
+        model.ports[0].referrals = vec![
+            refer(TrType::TCP, AddressFamily::IPV4, "192.0.2.7", TlsUse::Off),
+            refer(TrType::TCP, AddressFamily::IPV6, "2001:db8::7", TlsUse::Required),
+            refer(TrType::RDMA, AddressFamily::IPV4, "192.0.2.8", TlsUse::Off),
+        ];
+    });
+    assert_eq!(world.events.len(), 1);
+    let page = log(&mut world, at);
+    let discovery = Nqn::DISCOVERY;
+    let referrals = ["192.0.2.7", "2001:db8::7", "192.0.2.8"].map(|address| format!("1 {discovery} {address}:8009"));
+    assert_eq!(seen(&page).1[3..], referrals);
+    let (_, entries) = DiscoveryEntries::new(&page).unwrap();
+    let fields: Vec<_> = entries.skip(3).map(|e| (e.trtype, e.adrfam, e.treq & 3, e.cntlid.get())).collect();
+    assert_eq!(fields, [(3, 1, 0, 0xffff), (3, 2, 1, 0xffff), (1, 1, 0, 0xffff)]);
+    // Another port refers to nobody.
+    world.port = PortId(2);
+    let (other, _) = world.controller(Nqn::DISCOVERY, ALICE);
+    let page = log(&mut world, other);
+    assert!(seen(&page).1.iter().all(|entry| !entry.starts_with("1 ")));
 }
 
 /// GENCTR and, for each entry, SUBNQN, address and TCP port.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
 mod admission;
+mod ana;
 mod announced;
 mod any_sequence;
 mod authentication;

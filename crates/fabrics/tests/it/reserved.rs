@@ -45,6 +45,8 @@ impl Shared {
         // Bob knows about the new namespace.
         let changed = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, u32::from(Lid::CHANGED_NAMESPACES.0) | 1023 << 16);
         assert_eq!(world.run(bob_admin, with_data(changed, 4096)).data[..4], [1, 0, 0, 0]);
+        let states = Sqe::new(admin::GET_LOG_PAGE).with_cdw(10, u32::from(Lid::ANA.0) | 1023 << 16);
+        assert!(world.run(bob_admin, with_data(states, 4096)).status().is_success());
         Self { world, alice, bob, bob_admin }
     }
 

@@ -14,6 +14,7 @@ use ebof_fabrics::{
     Queue, Refusal, Registry, Step, Subsystem, Task, TlsUse, Transfer, TransferKind, Usage,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
@@ -67,6 +68,8 @@ pub(crate) fn port(id: u16, traddr: &str, trsvcid: &str) -> Port {
         tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
+        referrals: Vec::new(),
+        states: ebof_fabrics::GroupStates::default(),
         in_capsule_bytes: 8192,
         max_queue_entries: 128,
         max_io_queues: 8,
@@ -155,6 +158,9 @@ pub(crate) struct World {
     pub(crate) queues: BTreeMap<u64, Queue>,
     pub(crate) closes: Vec<(u64, CloseReason)>,
     pub(crate) events: Vec<(u64, Cqe)>,
+    /// Those of them that are about Asymmetric Namespace Access: each namespace that is added
+    /// brings one.
+    pub(crate) ana_events: Vec<(u64, Cqe)>,
     /// Connections whose Connect is to be tried again.
     pub(crate) retries: Vec<u64>,
     pub(crate) now_ms: u64,
@@ -207,6 +213,7 @@ impl World {
             queues: BTreeMap::new(),
             closes: Vec::new(),
             events: Vec::new(),
+            ana_events: Vec::new(),
             retries: Vec::new(),
             now_ms: 1000,
             port: PortId(1),
@@ -247,7 +254,7 @@ impl World {
             }
             if let Some(queue) = self.queues.get_mut(&at) {
                 let event = queue.notify(notice, self.now_ms);
-                self.events.extend(event.map(|cqe| (at, cqe)));
+                event.into_iter().for_each(|cqe| self.note(at, cqe));
             }
             self.poll(at);
         }
@@ -255,8 +262,13 @@ impl World {
 
     fn poll(&mut self, at: u64) {
         while let Some(cqe) = self.queues.get_mut(&at).and_then(Queue::poll_event) {
-            self.events.push((at, cqe));
+            self.note(at, cqe);
         }
+    }
+
+    fn note(&mut self, at: u64, cqe: Cqe) {
+        let is_ana = cqe.result() == u64::from(AsyncEvent::ANA_CHANGE.encode());
+        if is_ana { &mut self.ana_events } else { &mut self.events }.push((at, cqe));
     }
 
     pub(crate) fn replace_model(&mut self, change: impl FnOnce(&mut Model)) {

@@ -52,6 +52,7 @@ fn status() -> Status {
             address: "127.0.0.1:4420".parse().unwrap(),
             socket: None,
             discovery_only: false,
+            ana: crate::config::AnaStates::default(),
             tls: PortTls::Off,
             connections: 3,
             accepted: 12,

@@ -15,8 +15,10 @@ pub const SUBSYSTEMS_MAX: usize = 4096;
 pub const NAMESPACES_MAX: u32 = 1024;
 /// The highest NSID: FFFFFFFFh stands for all namespaces.
 pub const NSID_MAX: u32 = 0xffff_fffe;
-/// The highest ANA group.
-pub const ANA_GROUP_MAX: u32 = 1024;
+/// The most referrals of a port: hosts follow no more.
+pub const REFERRALS_MAX: usize = 64;
+/// The highest ANA group (ANAGRPMAX), as with Linux' target.
+pub const ANA_GROUP_MAX: u32 = 128;
 /// The most drives: each has a thread.
 pub const DRIVES_MAX: usize = 256;
 /// The longest name of a drive in characters.

@@ -175,7 +175,7 @@ impl Namespace {
                 set: Some(|namespace, group| store(&mut namespace.ana_group, group)),
             },
             default: Value,
-            text: "the ANA group",
+            text: "the ANA group, whose state each port has in its `ana`",
         },
         Key {
             name: "enabled",

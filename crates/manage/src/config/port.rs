@@ -7,6 +7,8 @@ use ebof_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 
 use super::Assigned;
+use super::ana::AnaStates;
+use super::referral::Referral;
 use super::written::{as_optional_size, as_optional_text, as_size, is_true};
 use super::{derived, limits};
 use crate::keys::Absent::{Required, Value, Words};
@@ -30,6 +32,12 @@ pub struct Port {
     pub advertise: Option<IpAddr>,
     /// Serves the discovery subsystem and nothing else.
     pub discovery_only: bool,
+    /// Other discovery controllers that hosts are referred to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub referrals: Vec<Referral>,
+    /// The states of ANA groups here.
+    #[serde(skip_serializing_if = "AnaStates::is_empty")]
+    pub ana: AnaStates,
     /// Data that a host may send inside a command capsule of an I/O queue, in bytes.
     #[serde(rename = "in_capsule_data", serialize_with = "as_size")]
     pub in_capsule_data_bytes: u32,
@@ -110,9 +118,9 @@ pub enum PortTls {
 }
 
 impl PortTls {
-    const NAMES: &[&str] = &["off", "allowed", "required"];
+    pub(crate) const NAMES: &[&str] = &["off", "allowed", "required"];
 
-    fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         match name {
             "allowed" => Self::Allowed,
             "required" => Self::Required,
@@ -163,6 +171,8 @@ impl Port {
             listen,
             advertise: None,
             discovery_only: false,
+            referrals: Vec::new(),
+            ana: AnaStates::default(),
             in_capsule_data_bytes: 8192,
             max_h2c_data_bytes: 1 << 20,
             c2h_success: true,
@@ -209,6 +219,7 @@ impl Port {
         [
             ("advertise", is_direct && self.advertise.is_some()),
             ("discovery_only", is_direct && self.discovery_only),
+            ("referrals", is_direct && !self.referrals.is_empty()),
             ("in_capsule_data", is_direct && self.in_capsule_data_bytes != without.in_capsule_data_bytes),
             ("srq_size", is_direct && self.srq_size.is_some()),
             ("host", !is_direct && self.host.is_some()),
@@ -274,6 +285,24 @@ impl Port {
             text: "the port serves the discovery subsystem only. Hosts that request port local \
                    entries (nvme-stas does by default) receive the entries of other ports with the \
                    same address",
+        },
+        Key {
+            name: "referrals",
+            form: Form::Other("list of addresses or tables"),
+            default: Words("none"),
+            text: "other discovery controllers that hosts which ask here are referred to, at most 64: \
+                   `\"tcp://192.0.2.2:8009\"`, or `{ address = \"tcp://192.0.2.2:8009\", tls = \"required\" }` \
+                   (`\"allowed\"`, `\"off\"`). Without a port number it is 8009, over RDMA 4420",
+        },
+        Key {
+            name: "ana",
+            form: Form::Other("table of states by ANA group"),
+            default: Words("all `\"optimized\"`"),
+            text: "how hosts reach namespaces of an `ana_group` through this port: `\"optimized\"`; \
+                   `\"non-optimized\"`, where they prefer other paths; `\"inaccessible\"` or \
+                   `\"persistent-loss\"`, where commands are refused and hosts take another path; or \
+                   `\"change\"`, where they wait up to 10 s for another state. Changes while hosts are \
+                   connected, who are told. See [paths](paths.md)",
         },
         Key {
             name: "in_capsule_data",

@@ -152,9 +152,9 @@ impl Tree {
             let advice = "namespaces are added and removed one by one";
             mistakes.push(Mistake::new(MistakeKind::Conflict, object, "`namespaces` is no value to set", advice));
         }
-        let known = |key: &str| object.kind().keys().iter().any(|(known, _)| *known == key);
-        for (key, _) in add.iter().chain(remove).filter(|(key, _)| known(key)) {
-            if !object.kind().keys().iter().any(|(known, form)| known == key && form.starts_with("list")) {
+        for (key, _) in add.iter().chain(remove) {
+            let form = form_of(object.kind(), key);
+            if form.is_some_and(|form| !form.starts_with("list") && !form.starts_with("table of")) {
                 let advice = format!("set it: {key}=VALUE");
                 mistakes.push(Mistake::new(MistakeKind::Value, object, format!("`{key}` is no list"), advice));
             }
@@ -170,11 +170,19 @@ impl Tree {
         self.describe(&strings(add.get("allowed_hosts")));
         let table = self.object(object).expect("it was found above, and hosts have been added only since");
         let before = table.clone();
+        let is_table = |key: &str| form_of(object.kind(), key).is_some_and(|form| form.starts_with("table of"));
         for (key, value) in add {
-            each(value).for_each(|value| add_to_list(table, key, value.clone()));
+            match value {
+                Value::Object(entries) if is_table(key) => set_entries(table, key, entries),
+                value => each(value).for_each(|value| add_to_list(table, key, value.clone())),
+            }
         }
         for (key, value) in remove {
-            each(value).for_each(|value| take_from_list(table, key, value));
+            if is_table(key) {
+                each(value).filter_map(Value::as_str).for_each(|name| take_entry(table, key, name));
+            } else {
+                each(value).for_each(|value| take_from_list(table, key, value));
+            }
         }
         let table = table.as_object_mut().expect("what is found by a name or a number that it has is a table");
         for (key, value) in keys {
@@ -375,6 +383,27 @@ fn list_of<'v>(table: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
         table.insert(key.to_owned(), json!([]));
     }
     table[key].as_array_mut().expect("it is an array of a table")
+}
+
+/// The type of a key, as the manual calls it.
+fn form_of(kind: Kind, key: &str) -> Option<&'static str> {
+    kind.keys().into_iter().find_map(|(known, form)| (known == key).then_some(form))
+}
+
+/// Sets entries of a table that is the value of `key`.
+fn set_entries(table: &mut Value, key: &str, entries: &Keys) {
+    let Some(table) = table.as_object_mut() else { return };
+    let value = table.entry(key.to_owned()).or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    value.as_object_mut().expect("it is a table").extend(entries.clone());
+}
+
+fn take_entry(table: &mut Value, key: &str, name: &str) {
+    if let Some(entries) = table.get_mut(key).and_then(Value::as_object_mut) {
+        entries.remove(name);
+    }
 }
 
 fn add_to_list(table: &mut Value, key: &str, value: Value) {

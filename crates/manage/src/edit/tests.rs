@@ -244,12 +244,43 @@ fn words_of_the_command_line_have_the_types_of_their_keys() {
     assert_eq!(Value::Object(port.keys), json!({ "in_capsule_data": "16Ki", "max_h2c_data": 4096, "name": "7" }));
     let drive = read(Kind::Drive, &["quotas={\"nqn.a:b\": \"1G\"}", "profile=default"]).unwrap();
     assert_eq!(Value::Object(drive.keys), json!({ "quotas": { "nqn.a:b": "1G" }, "profile": "default" }));
+    // Entries of a table.
+    let port = read(Kind::Port, &["ana.2=non-optimized", "ana.3=change", "ana.4=", "ana.5="]).unwrap();
+    assert_eq!(Value::Object(port.add), json!({ "ana": { "2": "non-optimized", "3": "change" } }));
+    assert_eq!((Value::Object(port.remove), port.keys.len()), (json!({ "ana": ["4", "5"] }), 0));
+    let drive = read(Kind::Drive, &["quotas.nqn.2014-08.org.example:a=1G"]).unwrap();
+    assert_eq!(Value::Object(drive.add), json!({ "quotas": { "nqn.2014-08.org.example:a": "1G" } }));
     let error = |kind, word| {
         let error = read(kind, &[word]).unwrap_err();
         format!("{error}; {}", error.advice())
     };
     assert_eq!(error(Kind::Port, "tosh=1"), "`tosh` is not a key of a port; did you mean `tos`?");
     assert!(error(Kind::Host, "x").contains("`x` has no =; accepted: KEY=VALUE"));
+    assert_eq!(error(Kind::Port, "tos.1=2"), "`tos` is no table with an entry `1`; the type of `tos`: integer");
+    assert!(error(Kind::Port, "ana.2+=change").contains("no table with an entry `2+`"));
+    assert!(error(Kind::Port, "anna.2=change").contains("did you mean `ana`?"));
     assert!(error(Kind::Host, "zzz=1").contains("accepted: nqn"));
     assert!(read(Kind::Port, &["tos=1", "tos=2"]).unwrap_err().to_string().contains("given twice"));
+}
+
+#[test]
+fn entries_of_a_table_are_set_and_taken_one_by_one() {
+    let text =
+        "[[ports]]\nname = \"a\"\nlisten = \"tcp://127.0.0.1\"\nana = { 1 = \"change\", 2 = \"inaccessible\" }\n";
+    let current = crate::load("a.toml", text).unwrap().config;
+    let made = |edit: Value| {
+        let edits: Edits = serde_json::from_value(json!({ "edits": [edit] })).unwrap();
+        serde_json::to_value(&edits.made_to(&current).unwrap().config.ports[0]).unwrap()["ana"].clone()
+    };
+    let port = json!({ "port": "a" });
+    let set = json!({ "edit": "set", "object": port, "add": { "ana": { "1": "non-optimized", "3": "change" } } });
+    assert_eq!(made(set), json!({ "1": "non-optimized", "2": "inaccessible", "3": "change" }));
+    let set =
+        json!({ "edit": "set", "object": port, "add": { "ana": { "1": "optimized" } }, "remove": { "ana": ["2"] } });
+    assert_eq!(made(set), Value::Null);
+    let set = json!({ "edit": "set", "object": port, "keys": { "ana": null }, "add": {}, "remove": { "ana": "7" } });
+    assert_eq!(made(set), Value::Null);
+    let wrong = json!({ "edits": [{ "edit": "set", "object": port, "add": { "ana": ["2"] } }] });
+    let edits: Edits = serde_json::from_value(wrong).unwrap();
+    assert!(edits.made_to(&current).unwrap_err().to_string().contains("`ana` is an array"));
 }

@@ -1,5 +1,5 @@
-//! Keys and values as the command line writes them: `KEY=VALUE`, and for lists `KEY+=VALUE` and
-//! `KEY-=VALUE`.
+//! Keys and values as the command line writes them: `KEY=VALUE`, for lists `KEY+=VALUE` and
+//! `KEY-=VALUE`, and for entries of tables `KEY.NAME=VALUE`.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use crate::nearest::nearest;
 pub struct Words {
     /// Keys that are set; `null` where nothing follows the `=`, which is the default.
     pub keys: Keys,
-    /// What is added to lists.
+    /// What is added to lists, and entries of tables that are set.
     pub add: Map<String, Value>,
-    /// What is taken from lists.
+    /// What is taken from lists, and names of entries that are taken from tables.
     pub remove: Map<String, Value>,
 }
 
@@ -52,9 +52,14 @@ pub fn words(kind: Kind, all: &[String]) -> Result<Words, WordError> {
     for word in all {
         let error = |message: String, advice: String| WordError { message, advice };
         let Some((key, value)) = word.split_once('=') else {
-            let advice = "accepted: KEY=VALUE, and for lists KEY+=VALUE and KEY-=VALUE".to_owned();
-            return Err(error(format!("`{}` has no =", word.escape_debug()), advice));
+            let advice = "accepted: KEY=VALUE, for lists KEY+=VALUE and KEY-=VALUE, and for entries of tables \
+                          KEY.NAME=VALUE";
+            return Err(error(format!("`{}` has no =", word.escape_debug()), advice.to_owned()));
         };
+        if let Some((key, name)) = key.split_once('.') {
+            read.entry(kind, key, name, value)?;
+            continue;
+        }
         let (key, into) = match (key.strip_suffix('+'), key.strip_suffix('-')) {
             (Some(key), _) => (key, &mut read.add),
             (_, Some(key)) => (key, &mut read.remove),
@@ -62,15 +67,7 @@ pub fn words(kind: Kind, all: &[String]) -> Result<Words, WordError> {
         };
         // The command line writes dashes in names.
         let key = key.replace('-', "_");
-        let known = kind.keys();
-        let Some((_, form)) = known.iter().find(|(known, _)| *known == key) else {
-            let names: Vec<&str> = known.iter().map(|(key, _)| *key).collect();
-            let advice = match nearest(&key, &names) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("accepted: {}", names.join(", ")),
-            };
-            return Err(error(format!("`{}` is not a key of a {kind}", key.escape_debug()), advice));
-        };
+        let form = form_of(kind, &key)?;
         let value = if value.is_empty() { Value::Null } else { value_of(form, value) };
         match into.get_mut(&key) {
             None => drop(into.insert(key, value)),
@@ -83,6 +80,45 @@ pub fn words(kind: Kind, all: &[String]) -> Result<Words, WordError> {
         }
     }
     Ok(read)
+}
+
+impl Words {
+    /// The entry `name` of a table is set, or where nothing follows the `=` taken out of it.
+    fn entry(&mut self, kind: Kind, key: &str, name: &str, value: &str) -> Result<(), WordError> {
+        // The command line writes dashes in names.
+        let key = key.replace('-', "_");
+        let form = form_of(kind, &key)?;
+        if !form.starts_with("table of") || name.is_empty() || name.ends_with(['+', '-']) {
+            let message = format!("`{key}` is no table with an entry `{}`", name.escape_debug());
+            return Err(WordError { message, advice: format!("the type of `{key}`: {form}") });
+        }
+        if value.is_empty() {
+            let names = self.remove.entry(key).or_insert_with(|| json!([]));
+            names.as_array_mut().into_iter().for_each(|names| names.push(json!(name)));
+        } else {
+            let entries = self.add.entry(key).or_insert_with(|| json!({}));
+            let value = value_of("string", value);
+            entries
+                .as_object_mut()
+                .into_iter()
+                .for_each(|entries| drop(entries.insert(name.to_owned(), value.clone())));
+        }
+        Ok(())
+    }
+}
+
+/// The type of a key, as the manual calls it.
+fn form_of(kind: Kind, key: &str) -> Result<&'static str, WordError> {
+    let known = kind.keys();
+    if let Some((_, form)) = known.iter().find(|(known, _)| *known == key) {
+        return Ok(form);
+    }
+    let names: Vec<&str> = known.iter().map(|(key, _)| *key).collect();
+    let advice = match nearest(key, &names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("accepted: {}", names.join(", ")),
+    };
+    Err(WordError { message: format!("`{}` is not a key of a {kind}", key.escape_debug()), advice })
 }
 
 /// A value of a key whose type the manual calls `form`. What is none is left as it is: the

@@ -197,6 +197,31 @@ fn each_mistake_is_reported() {
             "[[ports]]\nlisten = \"tcp://[::1]\"\nadvertise = \"0.0.0.0\"",
             "3:13: error: `0.0.0.0` is not an address to advertise",
         ),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nreferrals = [\"tcp://0.0.0.0:1\"]",
+            "3:14: error: no host can be referred to this address",
+        ),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nreferrals = [\"host\"]",
+            "3:14: error: `host` has no transport in front",
+        ),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nreferrals = [{ tls = \"off\" }]",
+            "3:14: error: a referral has no `address`",
+        ),
+        (
+            "[[ports]]\nlisten = \"tcp://[::1]\"\nreferrals = [\"tcp://[::2]\", \"tcp://[::2]:8009\"]",
+            "3:29: error: the referral is there twice",
+        ),
+        (
+            "[[ports]]\nlisten = \"vfio-user:/a\"\nreferrals = [\"tcp://[::2]\"]",
+            "3:1: error: `referrals` is for ports over TCP, and this one is over vfio-user",
+        ),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nana = 2", "3:7: error: `ana` is an integer"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.129 = \"change\"", "3:5: error: `129` is not an ANA group"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.0 = \"change\"", "3:5: error: `0` is not an ANA group"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.01 = \"change\"", "3:5: error: `01` is not an ANA group"),
+        ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.1 = \"lost\"", "3:9: error: `the state` is \"lost\""),
         ("[[hosts]]\nnqn = \"h\"\n[[hosts]]\nnqn = \"h\"", "4:7: error: the host NQN h is used twice"),
         ("[[subsystems]]\nserial = \"1\"", "1:1: error: a subsystem has no `nqn`"),
         (

@@ -1,12 +1,12 @@
 //! Ports of the Linux target.
 
 use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
-use crate::config::{Port, limits};
+use crate::config::{AnaStates, Port, PortTls, Referral, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::listen::{DEFAULT_PORT, Listen, Transport, parse_address, parse_port};
 use crate::read::table::{Table, beginning};
 use crate::read::tree::Node;
-use crate::read::values::as_string;
+use crate::read::values::{self, as_string};
 
 /// What nvmet-tcp takes when the file says -1: four pages (Linux, drivers/nvme/target/tcp.c).
 const NVMET_TCP_INLINE_BYTES: u32 = 16384;
@@ -32,7 +32,7 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
         import.known.unique.claim("the port id", &id.to_string(), &node.span, out);
     }
     let name = format!("port-{id}");
-    let (listen, left_out) = read_address(address?, out)?;
+    let Address { listen, tls, left_out } = read_address(address?, out)?;
     if left_out {
         import.ports_left_out += 1;
     }
@@ -53,17 +53,13 @@ pub(super) fn read(import: &mut Import, node: &Node, out: &mut Collector<'_>) ->
         // nvmetcli has no direct ports: `read_listen` makes none.
         Transport::Rdma | Transport::VfioUser => NVMET_RDMA_INLINE_BYTES,
     };
-    let mut port = Port { name, in_capsule_data_bytes, ..Port::new(id, listen) };
+    let mut port = Port { name, in_capsule_data_bytes, tls, ..Port::new(id, listen) };
     import.known.ports.push((port.name.clone(), false));
     if let Some(node) = params {
         read_params(node, &mut port, out);
     }
-    ana_groups.iter().for_each(|group| read_ana_group(group, out));
-    if let Some(referral) = referrals.first() {
-        let message =
-            format!("the port refers hosts to {} other discovery controllers: it is not done", referrals.len());
-        out.warning(beginning(&referral.span), message, "hosts have to be told of them another way");
-    }
+    ana_groups.iter().for_each(|group| read_ana_group(group, &mut port, out));
+    port.referrals = referrals.iter().filter_map(|node| read_referral(node, out)).collect();
     Some(port)
 }
 
@@ -76,8 +72,15 @@ fn port_id(node: &Node, out: &mut Collector<'_>) -> Option<u16> {
     id
 }
 
-/// The address, and whether the port is left out for what else is said there.
-fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> {
+/// An address, and what else is said there.
+struct Address {
+    listen: Listen,
+    tls: PortTls,
+    /// The port, or the referral, is left out for what it says.
+    left_out: bool,
+}
+
+fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<Address> {
     let mut table = Table::open("`addr`", node, out)?;
     let transport = table.required("trtype", "\"tcp\"", out);
     let traddr = table.node("traddr");
@@ -96,7 +99,7 @@ fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> 
         "fc" | "loop" | "pci" => {
             let message = format!("this build serves tcp and rdma: the {transport} port is left out");
             out.warning(transport_node.span.clone(), message, "hosts cannot reach its subsystems through it");
-            return Some((Listen::loopback(), true));
+            return Some(Address { listen: Listen::loopback(), tls: PortTls::Off, left_out: true });
         }
         _ => {
             let message = format!("`{transport}` is not a transport");
@@ -105,21 +108,43 @@ fn read_address(node: &Node, out: &mut Collector<'_>) -> Option<(Listen, bool)> 
             return None;
         }
     };
-    let mut left_out = false;
-    for (key, node) in [("treq", treq), ("tsas", tsas)].into_iter().filter_map(|(key, node)| Some((key, node?))) {
-        let value = loose_string(key, node, out)?;
-        if matches!(value.as_str(), "required" | "tls1.3" | "tls1.2") {
-            let message =
-                format!("the port wants a secure channel ({value}), which this build has not: it is left out");
-            out.warning(node.span.clone(), message, "it would carry the data in the clear");
-            left_out = true;
-        }
-    }
+    let (tls, left_out) = read_security(transport, treq, tsas, out)?;
     let listen = Listen { transport, ..read_listen(traddr, trsvcid, &table.place(), out)? };
     if let Some(node) = family {
         check_family(node, &listen, out);
     }
-    Some((listen, left_out))
+    Some(Address { listen, tls, left_out })
+}
+
+/// Which TLS an address has (TREQ, SECTYPE), and whether it is one that cannot be served.
+fn read_security(
+    transport: Transport,
+    treq: Option<&Node>,
+    tsas: Option<&Node>,
+    out: &mut Collector<'_>,
+) -> Option<(PortTls, bool)> {
+    let word = |key, node: Option<&Node>, out: &mut Collector<'_>| match node {
+        Some(node) => loose_string(key, node, out),
+        None => Some(String::new()),
+    };
+    let wanted = word("treq", treq, out)?;
+    let kind = word("tsas", tsas, out)?;
+    // The kernel demands TLS where it has it, unless it is told that it is not required.
+    let tls = match (wanted.as_str(), kind.as_str()) {
+        ("not required", "tls1.3") => PortTls::Allowed,
+        ("required", _) | (_, "tls1.3" | "tls1.2") => PortTls::Required,
+        _ => PortTls::Off,
+    };
+    let (node, lack) = match (transport, kind.as_str()) {
+        (_, "tls1.2") => (tsas, "TLS 1.2, and this build has TLS 1.3"),
+        (Transport::Rdma, _) if tls != PortTls::Off => (treq.or(tsas), "a secure channel, and there is none over RDMA"),
+        _ => return Some((tls, false)),
+    };
+    if let Some(node) = node {
+        let message = format!("the port wants {lack}: it is left out");
+        out.warning(node.span.clone(), message, "it would carry the data in the clear");
+    }
+    Some((tls, true))
 }
 
 fn read_listen(traddr: Option<&Node>, trsvcid: Option<&Node>, span: &Span, out: &mut Collector<'_>) -> Option<Listen> {
@@ -205,16 +230,54 @@ fn read_params(node: &Node, port: &mut Port, out: &mut Collector<'_>) {
     ignore_unknown(&table, out);
 }
 
-fn read_ana_group(node: &Node, out: &mut Collector<'_>) {
+/// A referral: an address like a port's. One that is not enabled, or that nobody can be referred
+/// to, is left out with a remark.
+fn read_referral(node: &Node, out: &mut Collector<'_>) -> Option<Referral> {
+    let mut table = Table::open("a referral", node, out)?;
+    table.entry("name");
+    table.entry("portid");
+    let enabled = table.node("enable").map(|node| loose_boolean("enable", node, out));
+    let address =
+        table.required("addr", "{ \"trtype\": \"tcp\", \"traddr\": \"192.0.2.2\", \"trsvcid\": \"8009\" }", out);
+    ignore_unknown(&table, out);
+    let span = beginning(&address?.span);
+    let Address { listen, tls, left_out } = read_address(address?, out)?;
+    if left_out {
+        return None;
+    }
+    if enabled == Some(Some(false)) {
+        out.warning(span, "the referral is not enabled: it is left out", "");
+        return None;
+    }
+    match Referral::address(&listen.to_string()) {
+        Ok(address) => Some(Referral { address, tls }),
+        Err(error) => {
+            out.warning(span, format!("{error}: the referral is left out"), error.advice());
+            None
+        }
+    }
+}
+
+fn read_ana_group(node: &Node, port: &mut Port, out: &mut Collector<'_>) {
     let Some(mut table) = Table::open("an ANA group", node, out) else { return };
-    table.entry("grpid");
+    let group = table.node("grpid").and_then(|node| group_id(node, out));
     let Some(ana) = table.node("ana") else { return };
     ignore_unknown(&table, out);
     let Some(mut table) = Table::open("`ana`", ana, out) else { return };
-    let Some((state, span)) = table.string("state", out) else { return };
-    if state != "optimized" {
-        let message = format!("the ANA state \"{state}\" has no effect: every path is optimized");
-        out.warning(span, message, "hosts will use this path as any other");
+    let Some(state) = table.node("state") else { return };
+    let chosen = values::choice("state", state, &AnaStates::NAMES, out);
+    if let (Some(group), Some(state)) = (group, chosen.and_then(AnaStates::named)) {
+        port.ana.set(group, state);
     }
     ignore_unknown(&table, out);
+}
+
+fn group_id(node: &Node, out: &mut Collector<'_>) -> Option<u32> {
+    let number = loose_integer("grpid", node, out)?;
+    let group = u32::try_from(number).ok().filter(|group| (1..=limits::ANA_GROUP_MAX).contains(group));
+    if group.is_none() {
+        let help = format!("accepted: 1 to {}", limits::ANA_GROUP_MAX);
+        out.error(node.span.clone(), format!("`grpid` is {number}"), help);
+    }
+    group
 }

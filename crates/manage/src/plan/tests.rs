@@ -241,6 +241,10 @@ fn the_effect_of_a_ports_change_depends_on_the_key() {
     assert_eq!(with("tls = \"allowed\""), Some(Effect::NewConnections));
     assert_eq!(with("tls = \"required\""), Some(Effect::Disruptive));
     assert_eq!(with("tls_records = \"kernel\""), Some(Effect::NewConnections));
+    assert_eq!(with("ana = { 2 = \"non-optimized\" }"), Some(Effect::Live));
+    for state in ["inaccessible", "persistent-loss", "change"] {
+        assert_eq!(with(&format!("ana = {{ 2 = \"{state}\" }}")), Some(Effect::Disruptive), "{state}");
+    }
 }
 
 #[test]
@@ -266,6 +270,7 @@ fn a_key_that_is_not_written_is_told_by_its_default() {
         ("[target]\n", "strict = true\n", "strict false (default) -> true"),
         ("[target]\n", "metrics = \"127.0.0.1:9\"\n", "metrics none -> \"127.0.0.1:9\""),
         ("[[ports]]\n", "enabled = false\n", "enabled true (default) -> false"),
+        ("[[ports]]\n", "ana.2 = \"change\"\n", "ana all \"optimized\" (default) -> {\"2\":\"change\"}"),
         ("[[ports]]\n", "tos = 8\n", "tos the system's (default) -> 8"),
         ("[[ports]]\n", "zerocopy_send = \"64Ki\"\n", "zerocopy_send none -> \"64Ki\""),
         ("[[ports]]\n", "prefer_busy_poll = true\n", "prefer_busy_poll false (default) -> true"),

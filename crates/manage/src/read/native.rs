@@ -4,12 +4,12 @@
 
 use ebof_grammar::keys::is_key;
 
-use crate::config::{Assigned, Config, Host, KeyPlace, Port, PortTls, TargetOptions, limits};
+use crate::config::{AnaStates, Assigned, Config, Host, KeyPlace, Port, PortTls, Referral, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
 use crate::read::table::Table;
 use crate::read::tree::{KeyEntry, Node, Value};
-use crate::read::values::{self, as_string};
+use crate::read::values::{self, as_string, mismatch};
 
 mod backing;
 mod drive;
@@ -177,6 +177,8 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         name_span = span;
     }
     table.take(Port::KEYS, &mut port, out);
+    read_ana(&mut table, &mut port, out);
+    read_referrals(&mut table, &mut port, out);
     for key in port.misplaced_keys() {
         if let Some(entry) = table.entry(key) {
             let this = port.listen.transport;
@@ -205,6 +207,66 @@ fn read_port(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<
         }
     }
     parsed.map(|_| (port, id.is_some()))
+}
+
+/// The discovery controllers that a port refers to.
+fn read_referrals(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<'_>) {
+    for node in table.bounded("referrals", limits::REFERRALS_MAX, out).unwrap_or_default() {
+        let Some(referral) = read_referral(node, out) else { continue };
+        if port.referrals.iter().any(|other| other.address == referral.address) {
+            out.error(node.span.clone(), "the referral is there twice", "write it once");
+            continue;
+        }
+        if referral.address == port.listen {
+            let message = "the port refers hosts to itself";
+            out.warning(node.span.clone(), message, "hosts have asked there: leave it out");
+        }
+        port.referrals.push(referral);
+    }
+}
+
+fn read_referral(node: &Node, out: &mut Collector<'_>) -> Option<Referral> {
+    let mut tls = PortTls::Off;
+    let address = match &node.value {
+        Value::Table(_) => {
+            let mut table = Table::open("a referral", node, out)?;
+            let address = table.required("address", "\"tcp://192.0.2.2:8009\"", out);
+            if let Some(node) = table.node("tls") {
+                tls = values::choice("tls", node, PortTls::NAMES, out).map(PortTls::named)?;
+            }
+            table.finish(out);
+            address?
+        }
+        _ => node,
+    };
+    let text = as_string("referrals", address, out)?;
+    match Referral::address(text) {
+        Ok(address) => Some(Referral { address, tls }),
+        Err(error) => {
+            out.error(address.span.clone(), error.to_string(), error.advice());
+            None
+        }
+    }
+}
+
+/// The states of ANA groups at a port.
+fn read_ana(table: &mut Table<'_>, port: &mut Port, out: &mut Collector<'_>) {
+    let Some(node) = table.node("ana") else { return };
+    let Value::Table(entries) = &node.value else {
+        mismatch("ana", node, "a table of states by ANA group, such as { 2 = \"non-optimized\" }", out);
+        return;
+    };
+    // No more than there are groups: a number is named once.
+    for entry in entries {
+        let number = entry.key.parse().ok().filter(|group| (1..=limits::ANA_GROUP_MAX).contains(group));
+        let Some(group) = number.filter(|group| group.to_string() == entry.key) else {
+            let message = format!("`{}` is not an ANA group", entry.key.escape_debug());
+            out.error(entry.key_span.clone(), message, format!("accepted: 1 to {}", limits::ANA_GROUP_MAX));
+            continue;
+        };
+        let chosen = values::choice("the state", &entry.node, &AnaStates::NAMES, out);
+        chosen.and_then(AnaStates::named).into_iter().for_each(|state| port.ana.set(group, state));
+    }
 }
 
 fn read_host(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Host> {

@@ -3,6 +3,7 @@
 
 pub(super) mod change;
 
+use ebof_manage::config::AnaState;
 use ebof_manage::enclosure::PortObject;
 use serde::Serialize;
 
@@ -167,7 +168,12 @@ impl Connection {
             ),
             connection_type: "Storage",
             status: Status::with_state(if connected { State::Enabled } else { State::StandbyOffline }),
-            volume_info: volumes.map(|namespace| VolumeInfo::new(found.storage_id, namespace)).collect(),
+            volume_info: volumes
+                .map(|namespace| {
+                    let state = access_state(view, namespace, |port| sites.iter().any(|site| site.is_at(port)));
+                    VolumeInfo::new(found.storage_id, namespace, state)
+                })
+                .collect(),
             links: ConnectionLinks {
                 initiator_endpoints: links(initiators),
                 target_endpoints: links(sites.iter().map(|site| endpoint(FabricKind::Nvmeof, &site.endpoint_id()))),
@@ -200,7 +206,11 @@ impl Connection {
             ),
             connection_type: "Storage",
             status: Status::with_state(if connected { State::Enabled } else { State::StandbyOffline }),
-            volume_info: reached.map(|namespace| VolumeInfo::new(site.storage, namespace)).collect(),
+            volume_info: reached
+                .map(|namespace| {
+                    VolumeInfo::new(site.storage, namespace, access_state(view, namespace, |name| name == port.name))
+                })
+                .collect(),
             links: ConnectionLinks {
                 initiator_endpoints: links([endpoint(FabricKind::Pcie, &machine_id(view, id))]),
                 target_endpoints: links([endpoint(FabricKind::Pcie, &site.endpoint_id())]),
@@ -218,12 +228,32 @@ fn endpoint(kind: FabricKind, id: &str) -> FabricPlace {
     FabricPlace::Endpoint(kind, id.to_owned())
 }
 
+/// The best state in which a namespace can be reached through one of these ports: what a host that
+/// has all of them has. Without a port it is as where none says anything else.
+fn access_state(view: &View<'_>, namespace: Namespace<'_>, is_one: impl Fn(&str) -> bool) -> &'static str {
+    let group = match namespace {
+        // Drives have one group.
+        Namespace::OfDrive(..) => 1,
+        Namespace::Plain(_, namespace) => namespace.ana_group,
+    };
+    let states = view.config().ports.iter().filter(|port| is_one(&port.name)).map(|port| port.ana.of(group));
+    // `Connection`'s words, in the order in which hosts prefer them.
+    const WORDS: [&str; 4] = ["Optimized", "NonOptimized", "Transitioning", "Unavailable"];
+    let rank = |state| match state {
+        AnaState::OPTIMIZED => 0,
+        AnaState::NON_OPTIMIZED => 1,
+        AnaState::CHANGE => 2,
+        _ => 3,
+    };
+    WORDS[states.map(rank).min().unwrap_or(0)]
+}
+
 impl VolumeInfo {
-    fn new(storage: &str, namespace: Namespace<'_>) -> Self {
+    fn new(storage: &str, namespace: Namespace<'_>, access_state: &'static str) -> Self {
         Self {
             volume: link(StoragePlace::Volume(storage.to_owned(), namespace.id())),
             access_capabilities: namespace.access_capabilities(),
-            access_state: "Optimized",
+            access_state,
         }
     }
 }

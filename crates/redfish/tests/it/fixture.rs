@@ -240,6 +240,7 @@ impl Target for Fake {
             address: (port.listen.address, port.listen.port).into(),
             socket: None,
             discovery_only: port.discovery_only,
+            ana: port.ana.clone(),
             tls: port.tls,
             connections: 2,
             accepted: 10,

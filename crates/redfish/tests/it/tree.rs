@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebof_manage::api::{MissingKind, MissingObject};
+use ebof_manage::config::AnaState;
 use ebof_redfish::Place;
 use serde_json::{Value, json};
 
@@ -163,5 +164,38 @@ fn an_identifier_is_that_of_one_name_whatever_else_there_is() {
     assert_eq!(fixture.get(&escaped)["Name"], nqns[0].as_str());
     for wrong in ["/redfish/v1/Storage/d0%2FVolumes", "/redfish/v1/Storage/%FF", "/redfish/v1/Storage/d0%00"] {
         assert_eq!(fixture.ask("GET", wrong, &Value::Null).status, 404, "{wrong}");
+    }
+}
+
+/// The best state that a host has of a volume, whatever its other paths are in.
+#[test]
+fn a_connection_tells_the_best_state_of_its_paths() {
+    let fixture = Fixture::new();
+    let connections = fixture.get("/redfish/v1/Fabrics/NVMeoF/Connections");
+    let all = connections["Members"].as_array().unwrap().iter().map(|member| member["@odata.id"].as_str().unwrap());
+    let plain = all.map(|address| fixture.get(address)).find(|one| one["Name"].as_str().unwrap().contains(PLAIN));
+    let address = plain.unwrap()["@odata.id"].as_str().unwrap().to_owned();
+    let port = |state: &mut crate::fixture::State, name: &str, group, to| {
+        let port = state.config.ports.iter_mut().find(|port| port.name == name).unwrap();
+        port.ana.set(group, to);
+    };
+    for (first, second, word) in [
+        (AnaState::OPTIMIZED, AnaState::INACCESSIBLE, "Optimized"),
+        (AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE, "NonOptimized"),
+        (AnaState::CHANGE, AnaState::INACCESSIBLE, "Transitioning"),
+        (AnaState::PERSISTENT_LOSS, AnaState::INACCESSIBLE, "Unavailable"),
+        (AnaState::PERSISTENT_LOSS, AnaState::OPTIMIZED, "Optimized"),
+    ] {
+        {
+            let mut state = fixture.fake.state();
+            let plain = state.inventory.subsystems.iter_mut().find(|one| one.nqn == PLAIN).unwrap();
+            plain.ports = vec!["fabric0".to_owned(), "tcp://192.0.2.2:4420".to_owned()];
+            port(&mut state, "fabric0", 1, first);
+            port(&mut state, "tcp://192.0.2.2:4420", 1, second);
+            // Of another group, which is nothing to its namespace.
+            port(&mut state, "fabric0", 2, AnaState::INACCESSIBLE);
+        }
+        let connection = fixture.get(&address);
+        assert_eq!(connection["VolumeInfo"][0]["AccessState"], word);
     }
 }

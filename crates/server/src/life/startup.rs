@@ -11,10 +11,10 @@ use std::sync::Arc;
 use ebof_backend::{BlockBytes, Device, IoFactory, Remover, Spec};
 use ebof_drive::View;
 use ebof_fabrics::{
-    self as fabrics, DataId, DeviceId, DiscoveryIdentity, Health, Model, NamespaceTable, PortId, TlsUse,
+    self as fabrics, DataId, DeviceId, DiscoveryIdentity, GroupStates, Health, Model, NamespaceTable, PortId, TlsUse,
 };
 use ebof_manage::api::DriveStatus;
-use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, PortTls, Subsystem};
+use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, PortTls, Referral, Subsystem};
 use ebof_manage::listen::Transport;
 use ebof_manage::{Drive, Listen};
 use ebof_nvme::log::{AddressFamily, TrType};
@@ -328,6 +328,7 @@ impl Devices {
             namespaces,
             allocated: None,
             pending: BTreeSet::default(),
+            states: GroupStates::default(),
             drive: None,
             function: None,
             health: Health { temperature_kelvin: TEMPERATURE_KELVIN, ..Health::default() },
@@ -378,25 +379,46 @@ pub(crate) fn places(ports: &[Listening]) -> BTreeMap<String, PortId> {
     all.map(|port| (port.name.clone(), port.id)).collect()
 }
 
+fn referral_of(referral: &Referral) -> fabrics::Referral {
+    let Referral { address, tls } = referral;
+    fabrics::Referral {
+        trtype: trtype(address.transport),
+        adrfam: if address.address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 },
+        traddr: address.address.to_string(),
+        trsvcid: address.port.to_string(),
+        tls: tls_use(*tls),
+    }
+}
+
+fn trtype(transport: Transport) -> TrType {
+    match transport {
+        Transport::Tcp => TrType::TCP,
+        Transport::Rdma => TrType::RDMA,
+        Transport::VfioUser => TrType::PCIE,
+    }
+}
+
+fn tls_use(tls: PortTls) -> TlsUse {
+    match tls {
+        PortTls::Off => TlsUse::Off,
+        PortTls::Allowed => TlsUse::Allowed,
+        PortTls::Required => TlsUse::Required,
+    }
+}
+
 fn port_of(port: &PortState) -> fabrics::Port {
     let address = port.config.advertise.unwrap_or(port.address.ip());
     fabrics::Port {
         id: PortId(port.config.id),
-        trtype: match port.config.listen.transport {
-            Transport::Tcp => TrType::TCP,
-            Transport::Rdma => TrType::RDMA,
-            Transport::VfioUser => TrType::PCIE,
-        },
+        trtype: trtype(port.config.listen.transport),
         adrfam: if address.is_ipv4() { AddressFamily::IPV4 } else { AddressFamily::IPV6 },
         traddr: address.to_string(),
         trsvcid: port.address.port().to_string(),
-        tls: match port.config.tls {
-            PortTls::Off => TlsUse::Off,
-            PortTls::Allowed => TlsUse::Allowed,
-            PortTls::Required => TlsUse::Required,
-        },
+        tls: tls_use(port.config.tls),
         provider: port.provider,
         discovery_only: port.config.discovery_only,
+        referrals: port.config.referrals.iter().map(referral_of).collect(),
+        states: GroupStates::new(port.config.ana.iter()),
         in_capsule_bytes: port.config.in_capsule_data_bytes,
         max_queue_entries: port.max_queue_entries(),
         max_io_queues: port.max_io_queues(),

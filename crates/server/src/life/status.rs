@@ -121,6 +121,7 @@ fn port_status(port: &PortState) -> PortStatus {
         address: port.address,
         socket: port.config.listen.socket.as_ref().map(|socket| socket.display().to_string()),
         discovery_only: port.config.discovery_only,
+        ana: port.config.ana.clone(),
         tls: port.config.tls,
         connections: port.counts.connections.load(Relaxed),
         accepted: port.counts.accepted.load(Relaxed),

@@ -492,6 +492,8 @@ fn model(namespaces: u32) -> Model {
         tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
+        referrals: Vec::new(),
+        states: ebof_fabrics::GroupStates::default(),
         in_capsule_bytes: 8192,
         max_queue_entries: 64,
         max_io_queues: 4,

@@ -47,6 +47,8 @@ fn registry(limits: Limits) -> Registry {
         tls: TlsUse::Off,
         provider: RdmaProvider::NOT_SPECIFIED,
         discovery_only: false,
+        referrals: Vec::new(),
+        states: crate::GroupStates::default(),
         in_capsule_bytes: 8192,
         max_queue_entries: 128,
         max_io_queues: 8,

@@ -109,6 +109,7 @@ fn snapshot() -> Snapshot {
         address: "127.0.0.1:4420".parse().unwrap(),
         socket: None,
         discovery_only: false,
+        ana: ebof_manage::config::AnaStates::default(),
         tls: PortTls::Off,
         connections: 1,
         accepted: 2,
