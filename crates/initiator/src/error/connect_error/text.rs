@@ -10,6 +10,7 @@ use ebof_nvme::connect::field_name;
 use ebof_nvme::property::Csts;
 use ebof_nvme::uri::Transport;
 use ebof_rdma::private_data::RejectStatus;
+use ebof_tls::Alert;
 use rustix::io::Errno;
 
 use super::{ConnectErrorKind as K, Step, Tried};
@@ -71,6 +72,8 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         }
         K::Authentication(_) => format!("cannot connect to {to}: this host does not trust the target"),
         K::Tls { .. } => format!("cannot connect to {to}: the target and this host agree on no TLS connection"),
+        K::TlsRequired { .. } => format!("cannot connect to {to}: this port demands TLS"),
+        K::NoTls => format!("cannot connect to {to}: this port speaks NVMe/TCP without TLS"),
         K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
         K::LogChanges => format!("cannot read the discovery log of {to}: it changes faster than it can be read"),
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
@@ -144,8 +147,13 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::NotProven => "Connect does not ask for authentication, in which the target would prove itself".to_owned(),
         K::Key(reason) => reason.clone(),
         K::Authentication(refusal) => refusal.to_string(),
-        K::Tls { reason, tries: 1 } => reason.clone(),
-        K::Tls { reason, tries } => format!("{reason} (the first of {tries} names and derivations of the key)"),
+        K::TlsRequired { alert, .. } => {
+            let alert = alert.map(|alert| format!(": {}", Alert(alert))).unwrap_or_default();
+            format!("a TLS alert where ICResp was expected{alert}")
+        }
+        K::NoTls => "C2HTermReq, which is NVMe/TCP, where TLS was expected".to_owned(),
+        K::Tls { reason, tries: 1, .. } => reason.clone(),
+        K::Tls { reason, tries, .. } => format!("{reason} (the first of {tries} names and derivations of the key)"),
         K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
         K::LogChanges => "another generation of the log at each of ten tries".to_owned(),
         K::Status { status, .. } => status.to_string(),
@@ -189,12 +197,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::Unreachable { .. } => "check the address, the route (`ip route get ADDRESS`) and the firewalls".to_owned(),
         K::TimedOut { .. } => to_do_about_time(tried.step).to_owned(),
         K::ClosedDuringInit { .. } => {
-            "the target may have reached its limit of connections, may want TLS on this port, may \
+            "the target may have reached its limit of connections, may demand TLS on this port (--tls), may \
             be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
                 .to_owned()
-        }
-        K::NotNvme { first_bytes } if looks_like_tls(first_bytes) => {
-            "this port wants TLS: connect with --tls and this host's key (--tls-key-file FILE), or through a port without it".to_owned()
         }
         K::NotNvme { .. } => {
             "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned()
@@ -242,12 +247,10 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         | K::AuthenticationNotOffered
         | K::NotProven
         | K::Key(_)
-        | K::Authentication(_) => trust::to_do(kind, tried),
-        K::Tls { .. } => format!(
-            "see whether the port has TLS, and whether the target has this key of host {} (`ebof check-tls-key` tells its \
-             identity); an ebof target notes why it refuses (`ebof target events`)",
-            tried.host_nqn
-        ),
+        | K::Authentication(_)
+        | K::Tls { .. }
+        | K::TlsRequired { .. }
+        | K::NoTls => trust::to_do(kind, tried),
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
         K::LogChanges => "try again: somebody changes the target's configuration just now".to_owned(),
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
@@ -400,15 +403,7 @@ fn guess(bytes: &[u8]) -> Option<&'static str> {
         (b"NBDMAGIC", "an NBD server"),
         (b"RFB ", "a VNC server"),
     ];
-    if looks_like_tls(bytes) {
-        return Some("a TLS port");
-    }
     starts.iter().find(|(start, _)| bytes.starts_with(start)).map(|(_, what)| *what)
-}
-
-/// A TLS alert or handshake record: content type 15h or 16h, then version 3.x.
-fn looks_like_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x15 | 0x16, 0x03, 0..=4, ..])
 }
 
 /// Bytes of a stranger, safe to print: text as text, the rest as hexadecimal digits.

@@ -36,6 +36,28 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
                 .to_owned()
         }
         K::Authentication(refusal) => to_do_about_authentication(refusal, tried),
+        K::Tls { is_silent, .. } => format!(
+            "see whether the port has TLS{}whether the target has this key of host {} (`ebof check-tls-key` tells \
+             its identity); an ebof target notes why it refuses (`ebof target events`)",
+            if *is_silent { ": one without closes like this, too; and " } else { ", and " },
+            tried.host_nqn
+        ),
+        K::TlsRequired { concat: true, .. } => {
+            "--concat begins without TLS: allow that at the port, too (`tls = \"allowed\"` of an ebof target), or connect \
+             with a key for TLS: --tls --tls-key-file FILE"
+                .to_owned()
+        }
+        K::TlsRequired { concat: false, .. } => format!(
+            "connect with --tls and the key that the target has of this host: --tls --tls-key-file FILE (an ebof target \
+             gives it one by `ebof target add key {} --kind tls`)",
+            tried.host_nqn
+        ),
+        // Whoever is in the middle can bring this about: to go without TLS is not the first advice.
+        K::NoTls => {
+            "have TLS at the port (`tls = \"allowed\"` or \"required\" of an ebof target), or name a port that has it; \
+             without --tls, everybody on the way can read and change what travels"
+                .to_owned()
+        }
         _ => "see the target's log".to_owned(),
     }
 }
