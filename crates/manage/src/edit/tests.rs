@@ -251,5 +251,19 @@ fn words_of_the_command_line_have_the_types_of_their_keys() {
     assert_eq!(error(Kind::Port, "tosh=1"), "`tosh` is not a key of a port; did you mean `tos`?");
     assert!(error(Kind::Host, "x").contains("`x` has no =; accepted: KEY=VALUE"));
     assert!(error(Kind::Host, "zzz=1").contains("accepted: nqn"));
+    // As JSON writes them, and as the configuration does.
+    for place in ["{\"file\": \"/a b\"}", "{ file = \"/a b\" }", "{file='/a b'}"] {
+        let host = read(Kind::Host, &[&format!("dhchap_key={place}")]).unwrap();
+        assert_eq!(Value::Object(host.keys), json!({ "dhchap_key": { "file": "/a b" } }), "{place}");
+    }
+    let drive = read(Kind::Drive, &["quotas={ \"nqn.a:b\" = \"1G\" }"]).unwrap();
+    assert_eq!(Value::Object(drive.keys), json!({ "quotas": { "nqn.a:b": "1G" } }));
+    let hosts = read(Kind::Subsystem, &["allowed_hosts=['a', \"b\"]"]).unwrap();
+    assert_eq!(Value::Object(hosts.keys), json!({ "allowed_hosts": ["a", "b"] }));
+    // What is neither stays a text, and so does what is more than a value.
+    for text in ["{ file", "{ file = 1 }\nnqn = \"x\"", "file = \"/a\""] {
+        let host = read(Kind::Host, &[&format!("dhchap_key={text}")]).unwrap();
+        assert_eq!(Value::Object(host.keys), json!({ "dhchap_key": text }));
+    }
     assert!(read(Kind::Port, &["tos=1", "tos=2"]).unwrap_err().to_string().contains("given twice"));
 }
