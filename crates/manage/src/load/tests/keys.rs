@@ -1,0 +1,54 @@
+//! What is said of keys, and of what demands them; each at its place in the text.
+
+use super::*;
+
+/// Line and column of each remark, and its beginning.
+fn places(text: &str) -> Vec<(usize, usize, String)> {
+    let items = load("a.toml", text).unwrap().remarks.items;
+    items.into_iter().map(|item| (item.line, item.column, item.message)).collect()
+}
+
+/// The one remark of a text is about this part of it, and begins so.
+fn is_about(text: &str, part: &str, begins: &str) {
+    let at = text.find(part).unwrap();
+    let line = text[..at].matches('\n').count() + 1;
+    let column = at - text[..at].rfind('\n').map_or(0, |newline| newline + 1) + 1;
+    let places = places(text);
+    assert!(
+        matches!(&places[..], [(l, c, message)] if (*l, *c) == (line, column) && message.starts_with(begins)),
+        "{places:?}, and not {line}:{column} {begins}"
+    );
+}
+
+const SUBSYSTEM: &str = "[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n";
+const HOST: &str = "[[hosts]]\nnqn = \"h\"\n";
+
+#[test]
+fn remarks_about_tls_are_where_it_is_set() {
+    let port = "[[ports]]\nname = \"t\"\nlisten = \"tcp://[::1]:0\"\n";
+    let unnamed = "[[ports]]\nlisten = \"tcp://[::1]:4420\"\n";
+    is_about(&format!("{port}{SUBSYSTEM}security = \"tls\"\n"), "\"tls\"\n", "n wants TLS, and none of its ports");
+    is_about(&format!("{port}tls_records = \"kernel\"\n{SUBSYSTEM}"), "\"kernel\"", "port t has `tls_records`");
+    is_about(&format!("{unnamed}tls = \"required\"\n{SUBSYSTEM}"), "\"required\"", "port tcp://[::1]:4420 has TLS");
+    is_about(&format!("{port}{HOST}tls_psk = {{ file = \"/p\" }}\n{SUBSYSTEM}"), "{ file", "hosts have keys for TLS");
+    let secret = format!("tls = \"allowed\"\n{HOST}dhchap_key = {{ file = \"/k\" }}\n{SUBSYSTEM}");
+    let groups = format!("[target]\ndhchap_groups = [\"null\"]\n{port}{secret}");
+    is_about(&groups, "[\"null\"]", "port t has TLS, and no host can get a key for it by authentication");
+    let hashes = format!("[target]\ndhchap_hashes = [\"sha512\"]\n{port}{secret}");
+    is_about(&hashes, "[\"sha512\"]", "port t has TLS, and no host can get a key for it by authentication");
+    let direct = "[[ports]]\nname = \"d\"\nlisten = \"vfio-user:d\"\n";
+    is_about(&format!("{direct}{port}{SUBSYSTEM}"), "\"vfio-user:d\"", "no subsystem has the direct port d");
+    is_about(&format!("subsystems = []\n{port}"), "subsystems", "the configuration describes no subsystem");
+}
+
+#[test]
+fn a_key_is_at_one_place() {
+    let of = |place: &str| first_line(&format!("{HOST}dhchap_key = {place}\n{SUBSYSTEM}"));
+    let of_two = of("{ file = \"/a\", credential = \"b\" }");
+    assert!(of_two.ends_with("`dhchap_key` says that the key is at 2 places: `file` and `credential`"), "{of_two}");
+    assert!(of("{}").ends_with("`dhchap_key` does not say where the key is"));
+    // What is no place may be a key.
+    let of_others = of("{ file = \"/a\", AAECAwQFBgcICQoL = 1 }");
+    assert!(of_others.ends_with("`dhchap_key` has more than a place in it: `file`"), "{of_others}");
+    assert!(!of("{ AAECAwQFBgcICQoL = 1, AAECAwQFBgcICQoM = 1 }").contains("AAEC"));
+}
