@@ -1,6 +1,7 @@
 //! Keys: `gen-dhchap-key`, `check-dhchap-key`, `gen-tls-key` and `check-tls-key`, and `keys`, which
 //! has nvme-cli 3.0's names for them. They only make and read texts; nothing is stored.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +14,7 @@ use ebof_initiator::overrides::parse;
 use ebof_initiator::{host, key_lines};
 use ebof_manage::api::HOST_KEYS_MAX;
 use ebof_nvme::Nqn;
+use ebof_manage::load::KeyFinding;
 use ebof_state::{PrivateFileError, read_credential, read_private};
 use zeroize::Zeroizing;
 
@@ -357,3 +359,45 @@ pub(super) fn random(length: usize) -> anyhow::Result<Vec<u8>> {
     Clock::system().fill(&mut bytes)?;
     Ok(bytes)
 }
+/// What is found in a file of keys that a configuration names, if it is not what a target needs.
+/// What depends on who runs the target, or on the machine, is a warning: only that does not stop
+/// it.
+pub(super) fn found_in_file(path: &Path, is_tls: bool, most: usize) -> Option<KeyFinding> {
+    let finding = |severity, why: &dyn fmt::Display, help: &str| {
+        let message = format!("{}: {why}", safe(&path.display().to_string()));
+        Some(KeyFinding { severity, message, help: help.to_owned() })
+    };
+    let (read, foreign) = match read_private(path, FILE_BYTES_MAX) {
+        Err(error @ PrivateFileError::Foreign { .. }) => (read_credential(path, FILE_BYTES_MAX), Some(error)),
+        read => (read, None),
+    };
+    let text = match read {
+        Ok(text) => text,
+        Err(error @ PrivateFileError::Unreadable(_)) => {
+            return finding(Severity::Warning, &error, "a target that cannot read it either does not start");
+        }
+        Err(error) => return finding(Severity::Error, &error, "a target does not start with it"),
+    };
+    let help = if is_tls { HELP_PSK } else { HELP_SECRET };
+    let parse = |text: &str| if is_tls { ConfiguredPsk::parse(text).map(drop) } else { Secret::parse(text).map(drop) };
+    let mut count = 0;
+    for (line, text) in key_lines(&text) {
+        count += 1;
+        if count > most {
+            return finding(
+                Severity::Error,
+                &format!("there are more than {most} keys in it"),
+                "leave out those that nobody uses any more",
+            );
+        }
+        if let Err(error) = parse(text) {
+            return finding(Severity::Error, &format!("line {line}: {error}"), help);
+        }
+    }
+    if count == 0 {
+        return finding(Severity::Error, &"there is no key in it", help);
+    }
+    let error = foreign?;
+    finding(Severity::Warning, &error, "unless the target is that user's, it does not start")
+}
+

@@ -19,6 +19,8 @@ mod protection;
 mod subsystem;
 
 pub(crate) use known::Known;
+pub use protection::{KeyFinding, LookAtKey};
+pub(crate) use protection::{look_at_keys, remark_on_proofs};
 
 /// Reads a whole configuration.
 pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {

@@ -52,3 +52,61 @@ fn a_key_is_at_one_place() {
     assert!(of_others.ends_with("`dhchap_key` has more than a place in it: `file`"), "{of_others}");
     assert!(!of("{ AAECAwQFBgcICQoL = 1, AAECAwQFBgcICQoM = 1 }").contains("AAEC"));
 }
+
+#[test]
+fn hosts_that_lack_a_key_where_one_is_demanded_are_named_at_their_place() {
+    let text = |security: &str, host: &str| {
+        format!(
+            "[[ports]]\nname = \"t\"\nlisten = \"tcp://[::1]:0\"\ntls = \"allowed\"\n\
+             [[hosts]]\nnqn = \"other\"\ndhchap_key = {{ file = \"/k\" }}\ntls_psk = {{ file = \"/k\" }}\n{HOST}{host}\n\
+             [[subsystems]]\nnqn = \"n\"\nallowed_hosts = [\"other\", \"h\"]\nsecurity = \"{security}\"\n"
+        )
+    };
+    let remarks = |text: &str| load_with_keys("a.toml", text, &mut |_, _| None).unwrap().remarks.items;
+    let (secret, psk) = ("dhchap_key = { file = \"/k\" }", "tls_psk = { file = \"/k\" }");
+    for (security, host, lacks) in [
+        ("authenticated", "", Some("`dhchap_key`")),
+        ("authenticated", psk, Some("`dhchap_key`")),
+        ("authenticated", secret, None),
+        ("tls", "", Some("`tls_psk`")),
+        ("tls", psk, None),
+        // Secure channel concatenation.
+        ("tls", secret, None),
+        ("authenticated+tls", psk, Some("`dhchap_key`")),
+        ("authenticated+tls", secret, None),
+        ("anyone", "", None),
+    ] {
+        let text = text(security, host);
+        let found = remarks(&text);
+        assert_eq!(found.len(), usize::from(lacks.is_some()), "{security} {host}: {found:?}");
+        let Some(lacks) = lacks else { continue };
+        let begins = format!("h has no {lacks} here, and n demands one (security = \"{security}\")");
+        assert!(found[0].message.starts_with(&begins), "{}", found[0].message);
+        let line = text.lines().nth(found[0].line - 1).unwrap();
+        assert!(line[found[0].column - 1..].starts_with("\"h\"]"), "{line}");
+        // A target may have a key for it: nobody is told who does not ask.
+        assert!(load("a.toml", &text).unwrap().remarks.is_empty());
+    }
+}
+
+#[test]
+fn what_is_found_where_keys_are_has_their_place() {
+    let text =
+        format!("{HOST}dhchap_key = {{ file = \"/a\" }}\ndhchap_ctrl_key = {{ credential = \"b\" }}\n{SUBSYSTEM}");
+    let mut asked = Vec::new();
+    let loaded = load_with_keys("a.toml", &text, &mut |key, place| {
+        asked.push((key, place.clone()));
+        matches!(place, KeyPlace::File(_)).then(|| KeyFinding {
+            severity: Severity::Warning,
+            message: "there is none".to_owned(),
+            help: String::new(),
+        })
+    });
+    let found = loaded.unwrap().remarks.items;
+    assert_eq!(asked.len(), 2);
+    assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a.toml:3:14: warning: there is none"]);
+    let refused = load_with_keys("a.toml", &text, &mut |_, _| {
+        Some(KeyFinding { severity: Severity::Error, message: "no key".to_owned(), help: String::new() })
+    });
+    assert_eq!(refused.unwrap_err().errors(), 2);
+}

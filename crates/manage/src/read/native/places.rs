@@ -58,6 +58,14 @@ pub(super) fn of_nqn(root: &Node, list: &str, nqn: &str, keys: &[&str]) -> Span 
     within(elements(root, list).find(|node| text(node, "nqn") == Some(nqn)), keys)
 }
 
+/// Where a subsystem allows a host.
+pub(super) fn of_allowed(root: &Node, subsystem: &str, host: &str) -> Span {
+    let subsystem = elements(root, "subsystems").find(|node| text(node, "nqn") == Some(subsystem));
+    let hosts = subsystem.into_iter().flat_map(|subsystem| elements(subsystem, "allowed_hosts"));
+    let mut hosts = hosts.filter(|node| matches!(&node.value, Value::String(text) if text == host));
+    hosts.next().map_or_else(|| within(subsystem, &["allowed_hosts"]), |node| node.span.clone())
+}
+
 /// The name of a list that is there and empty.
 pub(super) fn of_list(root: &Node, list: &str) -> Span {
     entry(root, list).map_or(0..0, |entry| entry.key_span.clone())
