@@ -25,6 +25,41 @@ fn put(directory: &Path, name: &str, content: &str, mode: u32) {
 }
 
 #[test]
+fn options_about_an_identity_say_that_they_need_a_subsystem() {
+    let directory = tempfile::tempdir().unwrap();
+    let (status, key, told) = run(directory.path(), &["gen-tls-key", "-n", HOST, "-I", "1", "-C"]);
+    assert_eq!((status, key.lines().count()), (Some(0), 1));
+    assert!(told.contains("no effect without --subsysnqn: --hostnqn, --identity, --compat"), "{told}");
+    let (status, _, told) = run(directory.path(), &["check-tls-key", "--keydata", key.trim(), "-I", "0"]);
+    assert_eq!(status, Some(0));
+    assert!(told.contains("no effect without --subsysnqn: --identity ("), "{told}");
+    let (_, _, told) = run(directory.path(), &["check-tls-key", "--keydata", key.trim()]);
+    assert_eq!(told, "");
+    // With one, they have: the key is still all that is on standard output.
+    let between = ["gen-tls-key", "-c", NQN, "-n", HOST];
+    let (_, key, told) = run(directory.path(), &between);
+    assert!(key.starts_with("NVMeTLSkey-1:01:") && key.lines().count() == 1, "{key}");
+    assert!(told.contains(&format!("its identity is NVMe1R01 {HOST} {NQN} ")), "{told}");
+    let (_, shown, told) = run(directory.path(), &[&between[..], &["-o", "json"]].concat());
+    assert!(shown.contains("\"identity\": \"NVMe1R01") && told.is_empty(), "{shown}{told}");
+}
+
+#[test]
+fn hashes_and_lengths_of_keys_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    for hash in ["0", "3"] {
+        let (status, _, told) = run(directory.path(), &["gen-tls-key", "-m", hash]);
+        assert_eq!(status, Some(2));
+        assert!(told.contains("hash 1 (SHA-256, 32 bytes) or 2 (SHA-384, 48 bytes)"), "{told}");
+    }
+    let (_, key, _) = run(directory.path(), &["gen-tls-key"]);
+    let other = key.trim().replace("-1:01:", "-1:02:");
+    let (status, _, told) = run(directory.path(), &["check-tls-key", "--keydata", &other]);
+    assert_eq!(status, Some(2));
+    assert!(told.contains("36 bytes with its checksum, and one with hash 02 has 52"), "{told}");
+}
+
+#[test]
 fn a_configuration_is_checked_with_the_files_of_its_keys() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("keys")).unwrap();
