@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::program::ebof;
+use crate::serving::Serving;
 
 const HOST: &str = "nqn.2014-08.org.example:blade1";
 const NQN: &str = "nqn.2014-08.org.example:locked";
@@ -103,4 +104,30 @@ fn a_configuration_is_checked_with_the_files_of_its_keys() {
     // What only the service has is not looked for.
     let (status, told, _) = check("dhchap_key = { credential = \"blade1\" }");
     assert!(status == Some(0) && !told.contains("warning"), "{told}");
+}
+
+#[test]
+fn names_that_a_target_does_not_have_are_remarked_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = ebof(directory.path());
+    command.args(["serve", "mem:64Mi", "--nqn", NQN, "--host", HOST, "--listen", "tcp://127.0.0.1:0", "-o", "json"]);
+    command.args(["--control", "control.sock", "--state", "state", "--https", "127.0.0.1:0"]);
+    let serving = Serving::start(command, directory.path());
+    let told = serving.told(&["target", "add", "key", HOST, "--output-file", "one"]);
+    assert!(!told.contains("no host of this NQN"), "{told}");
+    let told = serving.told(&["target", "add", "key", "nqn.2014-08.org.example:blade2", "--output-file", "two"]);
+    assert!(told.contains("the configuration has no host of this NQN"), "{told}");
+    // The advice leads to its end.
+    assert!(told.contains("ebof target add host nqn.2014-08.org.example:blade2 --subsystem NQN"), "{told}");
+    serving.told(&["target", "add", "host", "nqn.2014-08.org.example:blade2", "--subsystem", NQN, "--yes"]);
+    put(directory.path(), "password", "a long enough password\n", 0o600);
+    let add = |name: &str, subsystem: &str| {
+        let words = ["target", "account", "add", name, "--role", "Operator", "--subsystem", subsystem];
+        let output = serving.run(&[&words[..], &["--new-password-file", "password"]].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(add("anna", NQN), "");
+    let told = add("berta", "nqn.2014-08.org.example:lockd");
+    assert!(told.contains("the target has no subsystem nqn.2014-08.org.example:lockd now"), "{told}");
 }
