@@ -131,3 +131,17 @@ fn names_that_a_target_does_not_have_are_remarked_on() {
     let told = add("berta", "nqn.2014-08.org.example:lockd");
     assert!(told.contains("the target has no subsystem nqn.2014-08.org.example:lockd now"), "{told}");
 }
+
+#[test]
+fn a_copy_of_a_log_is_no_target_s() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = ["audit", "--verify", "--directory", "."];
+    for more in [&["--server", "https://127.0.0.1:1"][..], &["--control", "x"], &["--user", "anna"]] {
+        // Before and behind the verb.
+        for line in [[&["target"], more, &audit[..]].concat(), [&["target"], &audit[..], more].concat()] {
+            let (status, _, told) = run(directory.path(), &line);
+            assert_eq!(status, Some(2), "{line:?}: {told}");
+            assert!(told.contains("--directory reads files here, and a target is named, too"), "{told}");
+        }
+    }
+}
