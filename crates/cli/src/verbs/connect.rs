@@ -18,7 +18,7 @@ use super::Outcome;
 use super::connect_file::FromFile;
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, set_timeout};
 use super::reach::{self, Place};
-use super::services::{DiscoveryService, OwnPorts, ask_all, services};
+use super::services::{DiscoveryService, OwnPorts, ask_all, services, warn_of_plain_services};
 use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::output::attached::ConnectView;
@@ -234,6 +234,7 @@ impl Everything {
         let mut refers = self.follow_round(services, global, |run, service, error| {
             // A service that the user names must answer; a referral may be stale.
             if is_only {
+        warn_of_plain_services(&services);
                 return Err(error);
             }
             run.silent.push((service, error));

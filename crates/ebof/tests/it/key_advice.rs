@@ -61,6 +61,18 @@ fn hashes_and_lengths_of_keys_are_named() {
 }
 
 #[test]
+fn discovery_makes_no_key_by_authentication() {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "key", SECRET, 0o600);
+    let options = ["-a", "127.0.0.1", "-s", "1", "--concat", "--dhchap-secret-file", "key"];
+    let (status, _, told) = run(directory.path(), &[&["discover"], &options[..]].concat());
+    assert_eq!(status, Some(2), "{told}");
+    assert!(told.contains("discovery services authenticate nobody") && told.contains("--tls-key-file"), "{told}");
+    let (_, _, told) = run(directory.path(), &[&["connect-all"], &options[..]].concat());
+    assert!(told.contains("warning: the discovery log is read without TLS"), "{told}");
+}
+
+#[test]
 fn a_configuration_is_checked_with_the_files_of_its_keys() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("keys")).unwrap();
