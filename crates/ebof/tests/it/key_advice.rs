@@ -73,6 +73,32 @@ fn discovery_makes_no_key_by_authentication() {
 }
 
 #[test]
+fn options_beside_a_file_of_connections_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "connections.toml", "", 0o644);
+    put(directory.path(), "key", SECRET, 0o600);
+    let file = ["connect-all", "--connections", "connections.toml"];
+    for more in [&["--tls"][..], &["--dhchap-secret-file", "key"], &["-S", SECRET], &["-i", "4"], &["-t", "rdma"]] {
+        let (status, _, told) = run(directory.path(), &[&file[..], more].concat());
+        assert_eq!(status, Some(2), "{more:?}: {told}");
+        assert!(told.contains("with --connections, options of connections have no effect"), "{told}");
+    }
+}
+
+#[test]
+fn a_secret_of_the_subsystem_goes_with_each_form_of_the_host_s() {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "key", SECRET, 0o600);
+    let line = ["connect", "-a", "127.0.0.1", "-s", "1", "-n", NQN, "--dhchap-ctrl-secret-file", "key"];
+    let (status, _, told) = run(directory.path(), &line);
+    assert_eq!(status, Some(2), "{told}");
+    for own in [["--dhchap-secret-file", "key"], ["--dhchap-secret", SECRET]] {
+        let (status, _, told) = run(directory.path(), &[&line[..], &own].concat());
+        assert!(status == Some(1) && told.contains("nobody listens there"), "{told}");
+    }
+}
+
+#[test]
 fn a_configuration_is_checked_with_the_files_of_its_keys() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("keys")).unwrap();
