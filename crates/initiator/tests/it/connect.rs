@@ -176,6 +176,7 @@ fn the_peer_sends_a_few_bytes_and_closes() {
     thread.join().unwrap();
 }
 
+// @test output.connect-errors
 #[test]
 fn the_port_demands_tls() {
     let (address, thread) = says(b"\x15\x03\x03\x00\x02\x02\x0a");
@@ -213,6 +214,7 @@ fn with_tls(address: SocketAddr) -> Options {
     options
 }
 
+// @test output.connect-errors
 #[test]
 fn the_port_has_no_tls() {
     for records in [RecordsBy::Own, RecordsBy::Kernel] {

@@ -23,6 +23,7 @@ fn is_about(text: &str, part: &str, begins: &str) {
 const SUBSYSTEM: &str = "[[subsystems]]\nnqn = \"n\"\nallow_any_host = true\n";
 const HOST: &str = "[[hosts]]\nnqn = \"h\"\n";
 
+// @test output.configuration-errors
 #[test]
 fn remarks_about_tls_are_where_it_is_set() {
     let port = "[[ports]]\nname = \"t\"\nlisten = \"tcp://[::1]:0\"\n";
