@@ -86,6 +86,21 @@ fn options_beside_a_file_of_connections_are_refused() {
 }
 
 #[test]
+fn options_of_connections_beside_what_is_connected_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "key", SECRET, 0o600);
+    for line in [
+        &["id-ctrl", "nvme0", "--tls", "--tls-key-file", "key"][..],
+        &["smart-log", "/dev/ublkb0", "--dhchap-secret-file", "key"],
+        &["bench", "mem:16Mi", "--tls"],
+    ] {
+        let (status, _, told) = run(directory.path(), line);
+        assert_eq!(status, Some(2), "{line:?}: {told}");
+        assert!(told.contains("is no URI, and options of connections have no effect on it"), "{told}");
+    }
+}
+
+#[test]
 fn a_secret_of_the_subsystem_goes_with_each_form_of_the_host_s() {
     let directory = tempfile::tempdir().unwrap();
     put(directory.path(), "key", SECRET, 0o600);
