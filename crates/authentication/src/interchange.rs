@@ -15,7 +15,7 @@ use crate::hash::Hash;
 use crate::key::KeyMaterial;
 
 /// Bytes of the CRC-32 behind a key.
-const CRC_BYTES: usize = 4;
+pub(crate) const CRC_BYTES: usize = 4;
 
 /// Why a text is not a key. No message has a part of the text: it may be a key with one wrong
 /// character.
@@ -51,11 +51,13 @@ pub enum TextError {
     #[error("the part behind the hash is not base64 (with padding, without line breaks)")]
     Base64,
     /// The key has another length.
-    #[error("the key has {bytes} bytes with its checksum, expected are {expected}")]
+    #[error("the key has {bytes} bytes with its checksum, and one with hash {hash:02} has {expected}")]
     Length {
         /// Decoded bytes.
         bytes: usize,
-        /// In words.
+        /// The hash that is named with it, as in its text.
+        hash: u8,
+        /// How many there are with that hash, in words.
         expected: &'static str,
     },
     /// The checksum differs: a character was lost or changed.
@@ -77,12 +79,25 @@ pub(crate) struct Kind {
     pub(crate) other: (&'static str, &'static str),
     /// Those with which there may be a hash, in words and as a test.
     pub(crate) hashes: (&'static str, HashTest),
-    /// Lengths of keys, in words with the checksum and as a test.
-    pub(crate) lengths: (&'static str, LengthTest),
+    /// Lengths of keys with a hash, without the checksum.
+    pub(crate) lengths: fn(Option<Hash>) -> Lengths,
 }
 
 type HashTest = fn(Option<Hash>) -> bool;
-type LengthTest = fn(Option<Hash>, usize) -> bool;
+
+/// Lengths that a key may have, and the same in words with the checksum.
+type Lengths = (&'static [usize], &'static str);
+
+impl Kind {
+    /// Checks the length of a key with this hash; `decoded` is that with its checksum.
+    pub(crate) fn check_length(&self, hash: Option<Hash>, decoded: usize) -> Result<(), TextError> {
+        let (lengths, expected) = (self.lengths)(hash);
+        if decoded.checked_sub(CRC_BYTES).is_some_and(|bytes| lengths.contains(&bytes)) {
+            return Ok(());
+        }
+        Err(TextError::Length { bytes: decoded, hash: hash.map_or(0, Hash::id), expected })
+    }
+}
 
 /// Reads a key and the hash that is named with it; 00 is none.
 pub(crate) fn parse(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash>), TextError> {
@@ -110,12 +125,8 @@ fn decode(text: &str, kind: &Kind) -> Result<(KeyMaterial, Option<Hash>), TextEr
         return Err(unknown);
     }
     let decoded = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| TextError::Base64)?);
-    let bytes = decoded.len();
-    let length = TextError::Length { bytes, expected: kind.lengths.0 };
-    let (key, crc) = decoded.split_last_chunk::<CRC_BYTES>().ok_or(length)?;
-    if !kind.lengths.1(hash, key.len()) {
-        return Err(length);
-    }
+    kind.check_length(hash, decoded.len())?;
+    let (key, crc) = decoded.split_last_chunk::<CRC_BYTES>().ok_or(TextError::Checksum)?;
     if checksum(key) != u32::from_le_bytes(*crc) {
         return Err(TextError::Checksum);
     }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::hash::Hash;
-use crate::interchange::{self, Kind, PSK, SECRET, TextError};
+use crate::interchange::{self, CRC_BYTES, Kind, PSK, SECRET, TextError};
 use crate::key::KeyMaterial;
 use crate::response::Names;
 
@@ -25,10 +25,11 @@ const KIND: Kind = Kind {
     name: PSK.1,
     other: SECRET,
     hashes: ("00 (none), 01 (SHA-256) or 02 (SHA-384)", |hash| hash != Some(Hash::Sha512)),
-    lengths: ("36 with 00 or 01, 52 with 00 or 02", |hash, bytes| match hash {
-        None => matches!(bytes, 32 | 48),
-        Some(hash) => bytes == hash.bytes(),
-    }),
+    lengths: |hash| match hash {
+        None => (&[32, 48], "36 or 52"),
+        Some(Hash::Sha256) => (&[32], "36"),
+        Some(_) => (&[48], "52"),
+    },
 };
 
 /// Which formula makes a PSK for TLS of a retained one.
@@ -140,12 +141,8 @@ impl ConfiguredPsk {
         if !KIND.hashes.1(hash) {
             return Err(TextError::Hash { allowed: KIND.hashes.0 });
         }
-        let bytes = key.bytes().len();
-        if KIND.lengths.1(hash, bytes) {
-            Ok(Self { key, hash })
-        } else {
-            Err(TextError::Length { bytes: bytes.saturating_add(4), expected: KIND.lengths.0 })
-        }
+        KIND.check_length(hash, key.bytes().len().saturating_add(CRC_BYTES))?;
+        Ok(Self { key, hash })
     }
 
     /// Reads `NVMeTLSkey-1:hh:BASE64:`. White space around it is ignored.
@@ -407,6 +404,9 @@ mod tests {
             let refused = ConfiguredPsk::new(KeyMaterial::new(vec![9; bytes]), hash);
             assert!(matches!(refused, Err(TextError::Length { .. })), "{refused:?}");
         }
+        let refused = ConfiguredPsk::new(KeyMaterial::new(vec![9; 32]), Some(Hash::Sha384)).unwrap_err();
+        let told = "the key has 36 bytes with its checksum, and one with hash 02 has 52";
+        assert_eq!(alloc::format!("{refused}"), told);
         let refused = ConfiguredPsk::new(KeyMaterial::new(vec![9; 64]), Some(Hash::Sha512));
         assert!(matches!(refused, Err(TextError::Hash { .. })), "{refused:?}");
     }

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::hash::Hash;
 pub use crate::interchange::TextError;
-use crate::interchange::{self, Kind, PSK, SECRET};
+use crate::interchange::{self, CRC_BYTES, Kind, PSK, SECRET};
 use crate::key::KeyMaterial;
 
 const KIND: Kind = Kind {
@@ -15,7 +15,7 @@ const KIND: Kind = Kind {
     name: SECRET.1,
     other: PSK,
     hashes: ("00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)", |_| true),
-    lengths: ("36, 52 or 68", |_, bytes| matches!(bytes, 32 | 48 | 64)),
+    lengths: |_| (&[32, 48, 64], "36, 52 or 68"),
 };
 
 /// A secret: 32, 48 or 64 bytes, and the hash by which they become the key of one NQN.
@@ -31,12 +31,8 @@ impl Secret {
     /// # Errors
     /// [`TextError::Length`] unless there are 32, 48 or 64.
     pub fn new(key: KeyMaterial, transform: Option<Hash>) -> Result<Self, TextError> {
-        let bytes = key.bytes().len();
-        if KIND.lengths.1(transform, bytes) {
-            Ok(Self { key, transform })
-        } else {
-            Err(TextError::Length { bytes: bytes.saturating_add(4), expected: KIND.lengths.0 })
-        }
+        KIND.check_length(transform, key.bytes().len().saturating_add(CRC_BYTES))?;
+        Ok(Self { key, transform })
     }
 
     /// Reads `DHHC-1:hh:BASE64:`. White space around it is ignored.
@@ -106,7 +102,7 @@ mod tests {
             }
         }
         let short = Secret::new(KeyMaterial::new(vec![0; 31]), None);
-        assert_eq!(short, Err(TextError::Length { bytes: 35, expected: "36, 52 or 68" }));
+        assert_eq!(short, Err(TextError::Length { bytes: 35, hash: 0, expected: "36, 52 or 68" }));
     }
 
     #[test]
@@ -120,7 +116,7 @@ mod tests {
             (&TEXT.replace(":01:", ":04:"), TextError::Hash { allowed: KIND.hashes.0 }),
             (&without(20), TextError::Base64),
             (&TEXT.replace("AAEC", "AAED"), TextError::Checksum),
-            ("DHHC-1:01:AAAA:", TextError::Length { bytes: 3, expected: "36, 52 or 68" }),
+            ("DHHC-1:01:AAAA:", TextError::Length { bytes: 3, hash: 1, expected: "36, 52 or 68" }),
         ];
         for (text, error) in cases {
             assert_eq!(Secret::parse(text), Err(error), "{text}");

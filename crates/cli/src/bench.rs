@@ -25,7 +25,7 @@ use ebof_nvme::uri::Uri;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::device::{QueueArgs, UriArgs, check_options, parse_uri};
+use crate::device::{QueueArgs, UriArgs, check_local, check_options, parse_uri};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::show;
@@ -219,6 +219,7 @@ impl Args {
             .into());
         }
         if !Uri::looks_like(text) {
+            check_local(text, &self.uri.overrides())?;
             return Ok(Source::local(text, self.direct)
                 .map_err(|error| Failure::usage(format!("the source `{text}`: {error}"), error.advice()))?);
         }

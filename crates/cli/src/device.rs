@@ -282,6 +282,7 @@ impl DeviceArgs {
             if let Some(failure) = address_in_place_of_device(&self.device) {
                 return Err(failure.into());
             }
+            check_local(&self.device, &self.uri.overrides())?;
             return Ok(Box::new(attached::Attached::open(&self.device, global)?));
         }
         let uri = parse_uri(&self.device)?;
@@ -292,6 +293,19 @@ impl DeviceArgs {
         options.nr_io_queues = u16::from(needs == Needs::Io);
         Ok(Box::new(remote::Remote::connect(&self.device, &options, uri.nsid, global)?))
     }
+}
+
+/// Refuses options of connections beside what is no URI: somebody may believe that they are in
+/// effect, such as `--tls`.
+///
+/// # Errors
+/// There are some.
+pub(crate) fn check_local(name: &str, overrides: &Overrides) -> Result<(), Failure> {
+    if *overrides == Overrides::default() {
+        return Ok(());
+    }
+    let message = format!("{name:?} is no URI, and options of connections have no effect on it");
+    Err(Failure::usage(message, "leave them out: `ebof connect` has them for what it connects"))
 }
 
 /// What to say to an address or an NQN where a device or a URI is wanted.

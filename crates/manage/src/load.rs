@@ -8,14 +8,16 @@ use std::path::Path;
 
 use crate::config::{Config, limits};
 use crate::diagnostic::{Collector, Diagnostics};
+use crate::nvmetcli;
+use crate::read::native;
 use crate::read::tree::{self, Node};
 use crate::units::format_size;
-use crate::{nvmetcli, read};
 
 use whole::Whole;
 
 mod whole;
 
+pub use crate::read::native::{KeyFinding, LookAtKey};
 pub use whole::Objection;
 
 /// The format of a configuration.
@@ -67,6 +69,24 @@ pub fn load(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
 /// # Errors
 /// All errors of the text, each with its position.
 pub fn load_as(format: FileFormat, name: &str, text: &str) -> Result<Loaded, Diagnostics> {
+    load_with(format, name, text, None)
+}
+
+/// As [`load`], for somebody who wants to know all about a configuration that no target has yet:
+/// what `look` finds where it says that keys are, and hosts that lack one.
+///
+/// # Errors
+/// All errors of the text and of keys, each with its position.
+pub fn load_with_keys(name: &str, text: &str, look: &mut LookAtKey<'_>) -> Result<Loaded, Diagnostics> {
+    load_with(FileFormat::detect(name, text), name, text, Some(look))
+}
+
+fn load_with(
+    format: FileFormat,
+    name: &str,
+    text: &str,
+    look: Option<&mut LookAtKey<'_>>,
+) -> Result<Loaded, Diagnostics> {
     let mut out = Collector::new(name, text);
     let mut whole = Whole::default();
     let config = if text.len() > limits::TEXT_BYTES_MAX {
@@ -80,7 +100,7 @@ pub fn load_as(format: FileFormat, name: &str, text: &str) -> Result<Loaded, Dia
             FileFormat::Json => tree::from_json(text, &mut out),
         };
         whole = Whole::of(format, text, root.as_ref());
-        root.map(|root| read_root(format, &root, &mut out))
+        root.map(|root| read_root(format, &root, look, &mut out))
     };
     match config {
         Some(config) if !out.has_errors() => Ok(Loaded { config, remarks: out.finish(), whole }),
@@ -88,12 +108,16 @@ pub fn load_as(format: FileFormat, name: &str, text: &str) -> Result<Loaded, Dia
     }
 }
 
-fn read_root(format: FileFormat, root: &Node, out: &mut Collector<'_>) -> Config {
+fn read_root(format: FileFormat, root: &Node, look: Option<&mut LookAtKey<'_>>, out: &mut Collector<'_>) -> Config {
     if format == FileFormat::Json && nvmetcli::looks_like(root) {
-        nvmetcli::read(root, out)
-    } else {
-        read::native::read(root, out)
+        return nvmetcli::read(root, out);
     }
+    let config = native::read(root, out);
+    if let Some(look) = look {
+        native::remark_on_proofs(root, &config, out);
+        native::look_at_keys(root, &config, look, out);
+    }
+    config
 }
 
 /// Checks a configuration that was built by hand, such as from command-line arguments, by all the

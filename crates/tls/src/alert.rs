@@ -49,7 +49,7 @@ impl Alert {
     }
 
     /// Tells a peer why there is no connection before there are keys, if there is room for that.
-    pub(crate) fn send_in_the_clear(self, mut socket: &TcpStream) {
+    pub fn send_in_the_clear(self, mut socket: &TcpStream) {
         // RFC 8446, 5.1 and 6: alert, legacy version, length; fatal.
         let _ = socket.write(&[21, 3, 3, 0, 2, 2, self.0]);
     }

@@ -69,12 +69,18 @@ pub enum HandshakeError {
          use a port that does not require it"
     )]
     Plain,
+    /// A target of NVMe/TCP in the clear.
+    #[error(
+        "the target speaks NVMe/TCP without TLS on this port (its first bytes are a C2HTermReq): have TLS there, or name a \
+         port that has it"
+    )]
+    PlainTarget,
     /// Something else.
     #[error(
-        "the peer speaks neither TLS nor NVMe/TCP: its first bytes are {first:02x?}, check what connects to this port"
+        "the peer speaks neither TLS nor NVMe/TCP: its first bytes are {first:02x?}, check what is at the other end"
     )]
     NotTls {
-        /// The first bytes.
+        /// The first bytes, at most 64.
         first: Vec<u8>,
     },
     /// The ClientHello cannot be read.
@@ -117,6 +123,17 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
+    /// Whether the peer closed or reset the connection and said nothing: one that does not speak
+    /// TLS may do that, and one that does not want to say why it refuses a key.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        match self {
+            Self::Closed { received } => *received == 0,
+            Self::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
+            _ => false,
+        }
+    }
+
     /// What a peer is told that cannot be told in TLS yet, or no more.
     pub(crate) fn alert(&self) -> Option<Alert> {
         match self {
@@ -126,11 +143,17 @@ impl HandshakeError {
             Self::NoSuite { .. } | Self::OtherSuite { .. } => Some(Alert::HANDSHAKE_FAILURE),
             Self::NotTls13 => Some(Alert::PROTOCOL_VERSION),
             Self::Hello(HelloError::Field { .. } | HelloError::TooLarge) => Some(Alert::DECODE_ERROR),
-            Self::Hello(HelloError::Record { .. } | HelloError::Message { .. }) => Some(Alert::UNEXPECTED_MESSAGE),
-            Self::Library(_) | Self::NoSecrets | Self::Keys(_) => Some(Alert::HANDSHAKE_FAILURE),
-            Self::Plain | Self::NotTls { .. } | Self::Alert { .. } | Self::Closed { .. } | Self::Io(_) | Self::Over => {
-                None
+            // NVMe/TCP has no word for it: a host that knows TLS understands this.
+            Self::Plain | Self::Hello(HelloError::Record { .. } | HelloError::Message { .. }) => {
+                Some(Alert::UNEXPECTED_MESSAGE)
             }
+            Self::Library(_) | Self::NoSecrets | Self::Keys(_) => Some(Alert::HANDSHAKE_FAILURE),
+            Self::PlainTarget
+            | Self::NotTls { .. }
+            | Self::Alert { .. }
+            | Self::Closed { .. }
+            | Self::Io(_)
+            | Self::Over => None,
         }
     }
 }

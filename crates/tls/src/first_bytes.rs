@@ -34,6 +34,39 @@ pub fn first_bytes(bytes: &[u8]) -> FirstBytes {
     }
 }
 
+/// What a target answers a ClientHello with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstAnswer {
+    /// A record.
+    Tls,
+    /// A C2HTermReq: the port has no TLS.
+    TermReq,
+    /// Neither.
+    Other,
+    /// There are not enough bytes to decide.
+    TooFew,
+}
+
+/// What an answer is that begins with these bytes.
+pub(crate) fn first_answer(bytes: &[u8]) -> FirstAnswer {
+    // RFC 8446, 5.1: change_cipher_spec, alert, handshake or application data, of legacy version
+    // 3.x.
+    const RECORD: [Option<u8>; 2] = [None, Some(3)];
+    // NVMe/TCP, C2HTermReq: PDU-Type 3, HLEN 24.
+    const TERM_REQ: [Option<u8>; 3] = [Some(3), None, Some(24)];
+    let is_record = match bytes.first() {
+        Some(20..=23) => begins(bytes, &RECORD),
+        Some(_) => Some(false),
+        None => None,
+    };
+    match (is_record, begins(bytes, &TERM_REQ)) {
+        (Some(true), _) => FirstAnswer::Tls,
+        (_, Some(true)) => FirstAnswer::TermReq,
+        (Some(false), Some(false)) => FirstAnswer::Other,
+        _ => FirstAnswer::TooFew,
+    }
+}
+
 /// Whether `bytes` begin like this; `None` if they are too few and do so far.
 fn begins(bytes: &[u8], with: &[Option<u8>]) -> Option<bool> {
     let is_same = bytes.iter().zip(with).all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte));
@@ -60,6 +93,26 @@ mod tests {
             }
         }
         assert!(IC_REQ.len() > FIRST_BYTES && HELLO.len() > FIRST_BYTES);
+    }
+
+    #[test]
+    fn an_answer_is_tls_or_nvme_or_neither() {
+        for (answer, kind) in [
+            (&[22, 3, 3, 0, 80][..], FirstAnswer::Tls),
+            (&[21, 3], FirstAnswer::Tls),
+            (&[3, 0, 24], FirstAnswer::TermReq),
+            // Flags and alignment are the target's.
+            (&[3, 1, 24, 0, 0x98], FirstAnswer::TermReq),
+            (b"SSH-", FirstAnswer::Other),
+            (&[22, 2], FirstAnswer::Other),
+            (&[3, 0, 128], FirstAnswer::Other),
+            (&[24, 3], FirstAnswer::Other),
+            (&[], FirstAnswer::TooFew),
+            (&[22], FirstAnswer::TooFew),
+            (&[3, 3], FirstAnswer::TooFew),
+        ] {
+            assert_eq!(first_answer(answer), kind, "{answer:?}");
+        }
     }
 
     #[test]

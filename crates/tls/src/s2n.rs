@@ -32,6 +32,7 @@ use zeroize::Zeroizing;
 
 use crate::alert::Alert;
 use crate::error::{HandshakeError, LibraryError};
+use crate::first_bytes::{FirstAnswer, first_answer};
 use crate::psk::TlsPsk;
 use crate::records::RecordsBy;
 use crate::schedule::Suite;
@@ -117,7 +118,18 @@ impl Session {
         let count = received.len() as u64;
         let reads_ahead = records == RecordsBy::Own;
         let blocked = Step::Readable;
-        let io = Io { socket, received, taken: 0, reads_ahead, count, sent: 0, blocked, error: None, secrets: None };
+        let io = Io {
+            socket,
+            received,
+            taken: 0,
+            reads_ahead,
+            count,
+            sent: 0,
+            first: Vec::new(),
+            blocked,
+            error: None,
+            secrets: None,
+        };
         Ok(Self { mode, connection, io: Some(Box::new(io)) })
     }
 
@@ -134,6 +146,11 @@ impl Session {
             Poll::Pending => Ok(Step::Readable),
         });
         let Some(mut io) = CURRENT.take() else { return Err(HandshakeError::Over) };
+        if self.mode == Mode::Client
+            && let Some(error) = io.not_tls()
+        {
+            return Err(error);
+        }
         let step = match outcome {
             Ok(Step::Done) => Ok(Step::Done),
             Ok(Step::Readable | Step::Writable) => Ok(io.blocked),
@@ -235,6 +252,8 @@ struct Io {
     /// All that was read.
     count: u64,
     sent: u64,
+    /// The first bytes that were read, at most [`FIRST_BYTES_MAX`].
+    first: Vec<u8>,
     /// What the socket could not do last.
     blocked: Step,
     /// The socket's error.
@@ -249,6 +268,9 @@ struct Secrets {
     server: Option<KeyMaterial>,
 }
 
+/// What is kept of a peer that may not speak TLS, for whoever looks for it.
+const FIRST_BYTES_MAX: usize = 64;
+
 /// Bytes that are read at a time. s2n-tls asks for the five of a header first.
 const READ_BYTES: usize = 2048;
 
@@ -261,11 +283,28 @@ impl Io {
             let read = self.socket.read(&mut self.received);
             self.received.truncate(*read.as_ref().unwrap_or(&0));
             self.count += read? as u64;
+            let room = FIRST_BYTES_MAX - self.first.len();
+            self.first.extend_from_slice(&self.received[..self.received.len().min(room)]);
         }
         let rest = &self.received[self.taken..];
         let given = &rest[..rest.len().min(bytes_max)];
         self.taken += given.len();
         Ok(given)
+    }
+
+    /// That a target speaks something else than TLS. s2n-tls would wait for the end of a record.
+    fn not_tls(&mut self) -> Option<HandshakeError> {
+        match first_answer(&self.first) {
+            FirstAnswer::Tls | FirstAnswer::TooFew => None,
+            FirstAnswer::TermReq => Some(HandshakeError::PlainTarget),
+            FirstAnswer::Other => {
+                // s2n-tls may have asked for five bytes only.
+                let (there, mut rest) = (self.first.len(), [0; FIRST_BYTES_MAX]);
+                let more = self.socket.read(&mut rest[there..]).unwrap_or_default();
+                self.first.extend_from_slice(&rest[there..there + more]);
+                Some(HandshakeError::NotTls { first: std::mem::take(&mut self.first) })
+            }
+        }
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -394,6 +433,7 @@ mod tests {
             reads_ahead: true,
             count: 0,
             sent: 0,
+            first: Vec::new(),
             blocked: Step::Readable,
             error: None,
             secrets: None,

@@ -531,7 +531,7 @@ on_by_uri() {
     check_fails "with another secret" 'does not take this host for|the target closed the connection' "$ebof" id-ctrl "$uri" $(with_key 2 2) --dhchap-secret-file "$work/keys/other-secret"
     check_fails "with another key" 'agree on no TLS connection' "$ebof" id-ctrl "$uri" $(with_key 1 4)
     check_fails "with no key" 'no keyring|has no key' "$ebof" id-ctrl "$uri" --hostnqn "${host}1" --tls
-    check_fails "without TLS" 'may want TLS' "$ebof" id-ctrl "$uri" --hostnqn "${host}1"
+    check_fails "without TLS" 'may demand TLS|demands TLS' "$ebof" id-ctrl "$uri" --hostnqn "${host}1"
     chmod 644 "$work/keys/1"
     check_fails "with a key that others can read" 'chmod 600' "$ebof" id-ctrl "$uri" $(with_key 1 1)
     chmod 600 "$work/keys/1"

@@ -81,6 +81,12 @@ impl Reach {
         self.control.is_some() || self.server.is_some()
     }
 
+    /// Whether anything about a target is given.
+    pub(crate) fn is_given_at_all(&self) -> bool {
+        let Self { user, password_file, fingerprint, ca, .. } = self;
+        self.is_given() || user.is_some() || password_file.is_some() || fingerprint.is_some() || ca.is_some()
+    }
+
     pub(super) fn place(self) -> Result<ControlAddress, Failure> {
         let Self { control, server, user, password_file, fingerprint, ca } = self;
         let Some(server) = server else {

@@ -4,11 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ebof_manage::api::HOST_KEYS_MAX;
+use ebof_manage::config::KeyPlace;
 use ebof_manage::config::limits::TEXT_BYTES_MAX;
 use ebof_manage::{Config, Loaded};
 
-use super::Outcome;
 use super::running::{Apply, Diff, Export, HistoryVerb, Rollback};
+use super::{Outcome, keys};
 use crate::file::Kind;
 use crate::global::Global;
 use crate::output::json::Object;
@@ -23,7 +25,8 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Action {
-    /// Report the errors of a configuration, with line and column
+    /// Report the errors of a configuration and of the files of keys that it names, with line and
+    /// column
     Check {
         /// A configuration in TOML or JSON, or a file written by `nvmetcli save`
         #[arg(value_name = "FILE")]
@@ -50,7 +53,7 @@ enum Action {
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     match args.action {
         Action::Check { file } => {
-            let loaded = load(&file, Kind::Any)?;
+            let loaded = load_with_keys(&file)?;
             show(global, &Checked { file: file.display().to_string(), loaded })?;
         }
         Action::Show { file } => {
@@ -71,6 +74,22 @@ pub fn load(file: &Path, kind: Kind) -> anyhow::Result<Loaded> {
     let name = file.display().to_string();
     let text = crate::file::read_text(file, "the configuration", TEXT_BYTES_MAX as u64, kind)?;
     Ok(ebof_manage::load(&name, &text)?)
+}
+
+/// Reads a configuration from a file, and looks at the files of keys that it names, as far as this
+/// user can. Credentials and keyrings are the service's.
+fn load_with_keys(file: &Path) -> anyhow::Result<Loaded> {
+    let name = file.display().to_string();
+    let text = crate::file::read_text(file, "the configuration", TEXT_BYTES_MAX as u64, Kind::Any)?;
+    // As `serve` finds them.
+    let base = std::path::absolute(file)?;
+    let base = base.parent().unwrap_or(Path::new("/"));
+    let mut look = |key: &'static str, place: &KeyPlace| {
+        let KeyPlace::File(path) = place else { return None };
+        let most = if key == "dhchap_ctrl_key" { 1 } else { HOST_KEYS_MAX };
+        keys::found_in_file(&base.join(path), key == "tls_psk", most)
+    };
+    Ok(ebof_manage::load::load_with_keys(&name, &text, &mut look)?)
 }
 
 struct Checked {

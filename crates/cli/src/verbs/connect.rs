@@ -18,7 +18,7 @@ use super::Outcome;
 use super::connect_file::FromFile;
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, set_timeout};
 use super::reach::{self, Place};
-use super::services::{DiscoveryService, OwnPorts, ask_all, services};
+use super::services::{DiscoveryService, OwnPorts, ask_all, services, warn_of_plain_services};
 use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::output::attached::ConnectView;
@@ -155,6 +155,13 @@ pub(crate) struct ConnectAll {
 impl ConnectAll {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         if let Some(path) = self.connections {
+            // Somebody may believe that they are in effect: `--tls`, say.
+            if self.fabric.says_something() || self.front != Front::Auto {
+                let message = "with --connections, options of connections have no effect";
+                return Err(
+                    Failure::usage(message, "write them into the file, to the connections that they are for").into()
+                );
+            }
             let owner = self.fabric.owner;
             return FromFile { path, only: self.only, retry: self.retry, owner }.run(global);
         }
@@ -227,6 +234,7 @@ impl Everything {
     /// # Errors
     /// The only one does not answer.
     pub(super) fn follow_services(&mut self, services: Vec<DiscoveryService>, global: &Global) -> anyhow::Result<()> {
+        warn_of_plain_services(&services);
         self.timeout = global.timeout();
         let is_only = services.len() == 1;
         let mut asked: Vec<FabricArgs> = services.iter().map(|service| service.fabric.clone()).collect();

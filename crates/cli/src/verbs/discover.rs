@@ -7,8 +7,8 @@ use anyhow::Context as _;
 
 use super::Outcome;
 use super::fabric::FabricArgs;
-use super::services::{OwnPorts, ask_all, services};
-use crate::failure;
+use super::services::{OwnPorts, ask_all, services, warn_of_plain_services};
+use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::output::discovery::DiscoveryView;
 use crate::output::{View as _, say, show};
@@ -25,7 +25,14 @@ pub(crate) struct Discover {
 
 impl Discover {
     pub(crate) fn run(self, global: &Global) -> Outcome {
+        if self.fabric.overrides.concat {
+            let message = "--concat makes keys for TLS with subsystems: discovery services authenticate nobody";
+            let advice = "name a key for TLS (--tls --tls-key-file FILE), or leave --concat out: then the log is read \
+                          without TLS";
+            return Err(Failure::usage(message, advice).into());
+        }
         let services = services(&self.fabric)?;
+        warn_of_plain_services(&services);
         let answers = ask_all(&services, global);
         let mut ports = OwnPorts::default();
         for log in answers.iter().flatten() {

@@ -23,6 +23,9 @@ pub(super) const IO_PORT: u16 = 4420;
 /// Port of NVMe/TCP discovery controllers.
 pub(super) const DISCOVERY_PORT: u16 = 8009;
 
+/// The transport, unless told otherwise.
+const TRANSPORT: &str = "tcp";
+
 /// The longest file with keys.
 const KEY_FILE_BYTES_MAX: usize = 4096;
 
@@ -30,7 +33,7 @@ const KEY_FILE_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FabricArgs {
     /// Transport: tcp or rdma
-    #[arg(short = 't', long, value_name = "TRANSPORT", default_value = "tcp")]
+    #[arg(short = 't', long, value_name = "TRANSPORT", default_value = TRANSPORT)]
     pub(crate) transport: String,
     /// Address or host name of the target
     #[arg(short = 'a', long, value_name = "ADDRESS")]
@@ -70,6 +73,7 @@ pub(crate) struct GivenSecrets {
         alias = "kxchap-secret",
         value_name = "SECRET",
         value_parser = key_text,
+        group = "own_secret",
         conflicts_with = "dhchap_secret_file"
     )]
     dhchap_secret: Option<KeyText>,
@@ -190,6 +194,32 @@ impl FabricArgs {
             }
         }
         Ok(())
+    }
+
+    /// Whether anything is said about connections but who makes them.
+    pub(super) fn says_something(&self) -> bool {
+        let Self {
+            transport,
+            traddr,
+            trsvcid,
+            nqn,
+            overrides,
+            duplicate_connect,
+            owner: _,
+            confine,
+            secrets,
+            later: _,
+        } = self;
+        let GivenSecrets { dhchap_secret, dhchap_ctrl_secret } = secrets;
+        transport != TRANSPORT
+            || traddr.is_some()
+            || trsvcid.is_some()
+            || nqn.is_some()
+            || *overrides != Overrides::default()
+            || *duplicate_connect
+            || confine.is_some()
+            || dhchap_secret.is_some()
+            || dhchap_ctrl_secret.is_some()
     }
 
     /// The initiator's options for connecting to `nqn` at `traddr`:`trsvcid`.

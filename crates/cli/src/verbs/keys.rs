@@ -1,6 +1,7 @@
 //! Keys: `gen-dhchap-key`, `check-dhchap-key`, `gen-tls-key` and `check-tls-key`, and `keys`, which
 //! has nvme-cli 3.0's names for them. They only make and read texts; nothing is stored.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,14 +12,16 @@ use ebof_authentication::{ConfiguredPsk, Derivation, Hash, KeyMaterial, Secret};
 use ebof_clock::Clock;
 use ebof_initiator::overrides::parse;
 use ebof_initiator::{host, key_lines};
+use ebof_manage::Severity;
 use ebof_manage::api::HOST_KEYS_MAX;
+use ebof_manage::load::KeyFinding;
 use ebof_nvme::Nqn;
 use ebof_state::{PrivateFileError, read_credential, read_private};
 use zeroize::Zeroizing;
 
 use super::Outcome;
 use crate::failure::Failure;
-use crate::global::Global;
+use crate::global::{Global, OutputFormat};
 use crate::output::done::Done;
 use crate::output::json::Object;
 use crate::output::text::safe;
@@ -65,9 +68,9 @@ struct Between {
     /// The subsystem's NQN
     #[arg(short = 'c', long, value_name = "NQN")]
     subsysnqn: Option<String>,
-    /// Version of the identity
-    #[arg(short = 'I', long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
-    identity: u8,
+    /// Version of the identity [default: 1]
+    #[arg(short = 'I', long, value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
+    identity: Option<u8>,
     /// The derivation of libnvme 1.x, and so of nvme-cli 2.x
     #[arg(short = 'C', long)]
     compat: bool,
@@ -79,8 +82,8 @@ pub(crate) struct GenPsk {
     #[command(flatten)]
     between: Between,
     /// The hash: 1 SHA-256 and 32 bytes, 2 SHA-384 and 48 bytes
-    #[arg(short = 'm', long, value_name = "1|2", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
-    hmac: u8,
+    #[arg(short = 'm', long, value_name = "1|2", default_value = "1", value_parser = psk_hash)]
+    hmac: Hash,
     /// The PSK, 64 or 96 hexadecimal digits [default: random]
     #[arg(short, long, value_name = "DIGITS")]
     secret: Option<String>,
@@ -185,7 +188,8 @@ fn of_secret(done: Done, secret: &Secret) -> Done {
 
 impl GenPsk {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        let hash = Hash::from_id(self.hmac).unwrap_or(Hash::Sha256);
+        self.between.warn();
+        let hash = self.hmac;
         let bytes = self.secret.as_deref().map(parse_digits).transpose()?.map_or_else(|| random(hash.bytes()), Ok)?;
         let length = bytes.len();
         let psk = ConfiguredPsk::new(KeyMaterial::new(bytes), Some(hash)).map_err(|_| {
@@ -195,7 +199,13 @@ impl GenPsk {
         let done = Done::with_text("gen-tls-key", format!("{}\n", *psk.to_text()));
         let done = done.with("key", &*psk.to_text() as &str);
         let done = match self.between.identity_of(&psk)? {
-            Some(identity) => done.with("identity", identity.to_string()),
+            Some(identity) => {
+                // The key is all that is on standard output, so that a script has it.
+                if global.format == OutputFormat::Normal {
+                    say(&format!("note: its identity is {identity}"));
+                }
+                done.with("identity", identity.to_string())
+            }
             None => done,
         };
         show(global, &of_psk(done, &psk))?;
@@ -206,6 +216,7 @@ impl GenPsk {
 impl CheckPsk {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let keys = given(self.keydata, self.keyfile)?.parsed(ConfiguredPsk::parse, HELP_PSK)?;
+        self.between.warn();
         let mut text = String::new();
         let mut objects = Vec::new();
         let mut first = None;
@@ -241,6 +252,17 @@ fn of_psk(done: Done, psk: &ConfiguredPsk) -> Done {
 }
 
 impl Between {
+    /// Says which options are of no use: they are about an identity, which needs a subsystem.
+    fn warn(&self) {
+        let given =
+            [("--hostnqn", self.hostnqn.is_some()), ("--identity", self.identity.is_some()), ("--compat", self.compat)];
+        let unused: Vec<&str> = given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
+        if self.subsysnqn.is_none() && !unused.is_empty() {
+            let names = unused.join(", ");
+            say(&format!("warning: no effect without --subsysnqn: {names} (the identity has both NQNs in it)"));
+        }
+    }
+
     /// The identity of the PSK, if it is known between whom it is.
     fn identity_of(&self, psk: &ConfiguredPsk) -> anyhow::Result<Option<Identity>> {
         let Some(subsystem) = &self.subsysnqn else { return Ok(None) };
@@ -250,12 +272,21 @@ impl Between {
             None => host::identity().nqn,
         };
         let derivation = if self.compat { Derivation::Libnvme1 } else { Derivation::Specification };
-        let version = if self.identity == 0 { IdentityVersion::V0 } else { IdentityVersion::V1 };
+        let version = if self.identity == Some(0) { IdentityVersion::V0 } else { IdentityVersion::V1 };
         let names = Names { host, subsystem };
         let retained = psk.retained(&names.host, derivation);
         // What could not be used is not shown.
         retained.for_tls(&names, version, derivation).map_err(|error| Failure::usage(error.to_string(), "`-I 1`"))?;
         Ok(Some(retained.identity(&names, version)))
+    }
+}
+
+/// The hash of a PSK for TLS.
+fn psk_hash(text: &str) -> Result<Hash, String> {
+    match text {
+        "1" => Ok(Hash::Sha256),
+        "2" => Ok(Hash::Sha384),
+        _ => Err("a key for TLS is made with hash 1 (SHA-256, 32 bytes) or 2 (SHA-384, 48 bytes)".to_owned()),
     }
 }
 
@@ -339,6 +370,48 @@ pub(super) fn one_of_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
         (None, _) => Err(Failure::usage(format!("{file}: there is no key in it"), "`ebof gen-dhchap-key` makes one")),
         _ => Err(Failure::usage(format!("{file}: there are several keys in it"), "name a file with one key")),
     }
+}
+
+/// What is found in a file of keys that a configuration names, if it is not what a target needs.
+/// What depends on who runs the target, or on the machine, is a warning: only that does not stop
+/// it.
+pub(super) fn found_in_file(path: &Path, is_tls: bool, most: usize) -> Option<KeyFinding> {
+    let finding = |severity, why: &dyn fmt::Display, help: &str| {
+        let message = format!("{}: {why}", safe(&path.display().to_string()));
+        Some(KeyFinding { severity, message, help: help.to_owned() })
+    };
+    let (read, foreign) = match read_private(path, FILE_BYTES_MAX) {
+        Err(error @ PrivateFileError::Foreign { .. }) => (read_credential(path, FILE_BYTES_MAX), Some(error)),
+        read => (read, None),
+    };
+    let text = match read {
+        Ok(text) => text,
+        Err(error @ PrivateFileError::Unreadable(_)) => {
+            return finding(Severity::Warning, &error, "a target that cannot read it either does not start");
+        }
+        Err(error) => return finding(Severity::Error, &error, "a target does not start with it"),
+    };
+    let help = if is_tls { HELP_PSK } else { HELP_SECRET };
+    let parse = |text: &str| if is_tls { ConfiguredPsk::parse(text).map(drop) } else { Secret::parse(text).map(drop) };
+    let mut count = 0;
+    for (line, text) in key_lines(&text) {
+        count += 1;
+        if count > most {
+            return finding(
+                Severity::Error,
+                &format!("there are more than {most} keys in it"),
+                "leave out those that nobody uses any more",
+            );
+        }
+        if let Err(error) = parse(text) {
+            return finding(Severity::Error, &format!("line {line}: {error}"), help);
+        }
+    }
+    if count == 0 {
+        return finding(Severity::Error, &"there is no key in it", help);
+    }
+    let error = foreign?;
+    finding(Severity::Warning, &error, "unless the target is that user's, it does not start")
 }
 
 fn parse_digits(text: &str) -> anyhow::Result<Vec<u8>> {

@@ -1,10 +1,12 @@
 //! `target account` and `target certificate`: who manages a target over the network, and the
 //! certificate that it shows them. The output is in `output::remote`.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ebof_manage::api::{AccountLimits, AddAccount, ChangeAccount, ReplaceCertificate, RequestCertificate};
+use ebof_manage::enclosure::Inventory;
 
 use super::Outcome;
 use crate::control::{ControlClient, password};
@@ -12,7 +14,8 @@ use crate::failure::Failure;
 use crate::file::Kind;
 use crate::global::Global;
 use crate::output::remote::{AccountOutcome, ShownAccount, ShownAccounts, ShownCertificate, ShownRequest};
-use crate::output::show;
+use crate::output::text::safe;
+use crate::output::{say, show};
 
 /// The largest file with certificates or a key.
 const PEM_BYTES_MAX: u64 = 64 << 10;
@@ -197,9 +200,35 @@ impl AccountAction {
             }
             Self::Remove { name } => (AccountOutcome::Removed, control.remove_account(&name)?),
         };
+        if let Some(limits) = &account.only {
+            remark_on(limits, control);
+        }
         show(global, &ShownAccount { outcome, account })?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Says which of these there are not: they are seen as soon as there are any, and may be spelt
+/// wrongly.
+fn remark_on(limits: &AccountLimits, control: &ControlClient) {
+    // The limits are in force; without the list nothing is said.
+    let Ok(there) = control.inventory() else { return };
+    for missing in missing(limits, &there) {
+        say(&format!("note: the target has no {} now; the account sees it when there is one", safe(&missing)));
+    }
+}
+
+/// What of these a target does not have.
+fn missing(limits: &AccountLimits, there: &Inventory) -> Vec<String> {
+    let has_drive = |name: &str| there.drives.iter().any(|drive| drive.name == name);
+    let of_drives = there.drives.iter().flat_map(|drive| {
+        let functions = drive.functions.iter().map(|function| &function.nqn);
+        functions.chain([&drive.nqn])
+    });
+    let nqns: HashSet<&String> = of_drives.chain(there.subsystems.iter().map(|subsystem| &subsystem.nqn)).collect();
+    let drives = limits.drives.iter().filter(|name| !has_drive(name)).map(|name| format!("drive {name}"));
+    let subsystems = limits.subsystems.iter().filter(|nqn| !nqns.contains(nqn)).map(|nqn| format!("subsystem {nqn}"));
+    drives.chain(subsystems).collect()
 }
 
 impl CertificateAction {

@@ -145,6 +145,17 @@ pub(super) fn parse_conf(path: &Path, text: &str) -> Vec<Result<DiscoveryService
         .collect()
 }
 
+/// Says that services are asked without TLS by whoever wants it elsewhere: authentication, of which
+/// `--concat` makes keys, is not for them.
+pub(super) fn warn_of_plain_services(services: &[DiscoveryService]) {
+    if services.iter().any(|service| service.fabric.overrides.concat) {
+        say(
+            "warning: the discovery log is read without TLS, which --concat makes with subsystems only: somebody on the way \
+             can change what it lists (--tls --tls-key-file FILE reads it over TLS)",
+        );
+    }
+}
+
 /// Reads the discovery logs of services, side by side: one that does not answer costs a time-out.
 /// The answers are in the order of the services; errors name the place of theirs.
 pub(super) fn ask_all(services: &[DiscoveryService], global: &Global) -> Vec<anyhow::Result<DiscoveryLog>> {

@@ -243,7 +243,14 @@ enum Removed {
 impl TargetVerb {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         match &self.action {
-            Action::Audit(audit) if !audit.asks_target() => audit.clone().run_on_files(&self.reach, global),
+            Action::Audit(audit) if !audit.asks_target() => {
+                // A log that is intact in one place says nothing of the other.
+                if self.reach.is_given_at_all() {
+                    let message = "--directory reads files here, and a target is named, too";
+                    return Err(Failure::usage(message, "leave one of them out").into());
+                }
+                audit.clone().run_on_files(global)
+            }
             _ => self.run_at_target(global),
         }
     }

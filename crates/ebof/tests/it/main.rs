@@ -25,6 +25,7 @@ mod examples;
 mod host;
 mod https;
 mod idle;
+mod key_advice;
 mod keys;
 mod missing;
 mod monitoring;

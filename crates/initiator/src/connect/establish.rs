@@ -116,6 +116,8 @@ impl Attempt<'_> {
         // one; of discovery controllers nobody asks it.
         let is_discovery = discovery == Some(true) || identify.controller_type() == ControllerType::Discovery;
         if self.options.dhchap_ctrl_key.is_some() && !self.is_proven && !is_discovery {
+            // It is Connect that did not ask for it.
+            self.tried.step = Step::Authenticate;
             return Err(Kind::NotProven);
         }
         let io_queues = self.number_of_queues(&mut engine, &identify).await?;

@@ -200,7 +200,18 @@ pub enum ConnectErrorKind {
         reason: String,
         /// How many names and derivations of the key were tried.
         tries: usize,
+        /// The peer has closed all connections without a word.
+        is_silent: bool,
     },
+    /// The port demands TLS, and the connection began without.
+    TlsRequired {
+        /// The alert of TLS that says so, as far as it came.
+        alert: Option<u8>,
+        /// Whether it was to go on with TLS (`--concat`).
+        concat: bool,
+    },
+    /// The target speaks NVMe/TCP without TLS at this port.
+    NoTls,
     /// The discovery log has changed and has to be read again.
     RestartDiscovery,
     /// The discovery log changed before it was read completely, at every try.
@@ -315,6 +326,9 @@ impl ConnectError {
             // One end has a new secret, and the other will.
             | K::Key(_)
             | K::Tls { .. }
+            // Somebody changes the port.
+            | K::TlsRequired { .. }
+            | K::NoTls
             | K::Authentication(Refusal::ByController { explanation: Explanation::AuthenticationFailed })
             | K::System { .. } => true,
             K::Status { status, .. } => !status.is_dnr(),
@@ -356,6 +370,8 @@ impl ConnectErrorKind {
             Self::Key(_) => "key",
             Self::Authentication(_) => "authentication",
             Self::Tls { .. } => "tls",
+            Self::TlsRequired { .. } => "tls-required",
+            Self::NoTls => "no-tls",
             Self::RestartDiscovery => "restart-discovery",
             Self::LogChanges => "log-changes",
             Self::Status { .. } => "status",

@@ -36,10 +36,10 @@ pub struct Overrides {
     #[cfg_attr(feature = "serde", serde(with = "text::host_id"))]
     pub hostid: Option<HostId>,
     /// A file with our secret for authentication (DH-HMAC-CHAP), which nobody else may read
-    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-secret-file", value_name = "FILE", value_parser = parse::key_file))]
+    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-secret-file", value_name = "FILE", group = "own_secret", value_parser = parse::key_file))]
     pub dhchap_secret_file: Option<PathBuf>,
     /// A file with the subsystem's secret: the target has to prove that it has it, too
-    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "dhchap_secret_file", value_parser = parse::key_file))]
+    #[cfg_attr(feature = "clap", arg(long, alias = "kxchap-ctrl-secret-file", value_name = "FILE", requires = "own_secret", value_parser = parse::key_file))]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Connect over TLS, with the key of --tls-key-file, or one of the kernel's keyring
     #[cfg_attr(feature = "clap", arg(long, group = "secured"))]

@@ -7,7 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::peer::{NQN, Peer, options};
-use ebof_initiator::{ConnectError, ConnectErrorKind, Controller, Options, discover};
+use ebof_authentication::{ConfiguredPsk, KeyMaterial};
+use ebof_initiator::{
+    ConnectError, ConnectErrorKind, Controller, KeySource, Options, PskSource, RecordsBy, Tls, discover,
+};
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
 use ebof_nvme::identify::ControllerType;
 use ebof_nvme::log::{DiscoveryEntry, TrType};
@@ -120,14 +123,14 @@ fn the_peer_closes_immediately() {
         "cannot connect to 127.0.0.1:PORT: the peer closed the connection before it said a word of NVMe/TCP
   tried:  NVMe/TCP handshake (ICReq) of the Admin Queue, address 127.0.0.1:PORT, subsystem nqn.2014-08.org.example:drive0, as host nqn.2014-08.org.example:host
   answer: end of stream where ICResp was expected
-  to do:  the target may have reached its limit of connections, may want TLS on this port, may be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
+  to do:  the target may have reached its limit of connections, may demand TLS on this port (--tls), may be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
     );
     thread.join().unwrap();
 }
 
 #[test]
 fn the_peer_is_something_else() {
-    let strangers: [(&[u8], &str, &str); 5] = [
+    let strangers: [(&[u8], &str, &str); 4] = [
         (
             b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
             "cannot connect to 127.0.0.1:PORT: that is not an NVMe/TCP target but an SSH server",
@@ -137,11 +140,6 @@ fn the_peer_is_something_else() {
             b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n",
             "cannot connect to 127.0.0.1:PORT: that is not an NVMe/TCP target but an HTTP server",
             "the first bytes are \"HTTP/1.1 400 Bad Request\"",
-        ),
-        (
-            b"\x15\x03\x01\x00\x02\x02\x46",
-            "cannot connect to 127.0.0.1:PORT: that is not an NVMe/TCP target but a TLS port",
-            "the first bytes are 15 03 01 00 02 02 46",
         ),
         (
             b"\x00\x01\x1b[31mgarbage",
@@ -173,11 +171,102 @@ fn the_peer_sends_a_few_bytes_and_closes() {
         stream.write_all(b"\x15\x03\x01").unwrap();
     });
     let error = fail(&options(address));
-    assert_eq!(error.kind().name(), "not-nvme");
+    assert_eq!(error.kind(), &ConnectErrorKind::TlsRequired { alert: None, concat: false });
+    assert_eq!(error.answer(), "a TLS alert where ICResp was expected");
+    thread.join().unwrap();
+}
+
+// @test output.connect-errors
+#[test]
+fn the_port_demands_tls() {
+    let (address, thread) = says(b"\x15\x03\x03\x00\x02\x02\x0a");
+    let error = fail(&options(address));
+    assert_eq!(
+        text(&error, address),
+        "cannot connect to 127.0.0.1:PORT: this port demands TLS
+  tried:  NVMe/TCP handshake (ICReq) of the Admin Queue, address 127.0.0.1:PORT, subsystem nqn.2014-08.org.example:drive0, as host nqn.2014-08.org.example:host
+  answer: a TLS alert where ICResp was expected: unexpected_message (alert 10)
+  to do:  connect with --tls and the key that the target has of this host: --tls --tls-key-file FILE (an ebof target gives it one by `ebof target add key nqn.2014-08.org.example:host --kind tls`)"
+    );
+    thread.join().unwrap();
+    // Secure channel concatenation begins without TLS.
+    let (address, thread) = says(b"\x15\x03\x01\x00\x02\x02\x46");
+    let mut options = options(address);
+    options.concat = true;
+    options.dhchap_key = Some(KeySource::Text("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:".into()));
+    let error = fail(&options);
+    assert_eq!(error.kind(), &ConnectErrorKind::TlsRequired { alert: Some(70), concat: true });
     assert_eq!(
         error.to_do(),
-        "this port wants TLS: connect with --tls and this host's key (--tls-key-file FILE), or through a port without it"
+        "--concat begins without TLS: allow that at the port, too (`tls = \"allowed\"` of an ebof target), or connect with a key for TLS: --tls --tls-key-file FILE"
     );
+    thread.join().unwrap();
+}
+
+/// What a target without TLS answers a ClientHello with.
+const TERM_REQ: &[u8] =
+    b"\x03\x00\x18\x00\x98\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+
+fn with_tls(address: SocketAddr) -> Options {
+    let psk = ConfiguredPsk::new(KeyMaterial::new(vec![7; 32]), None).unwrap();
+    let mut options = options(address);
+    options.tls = Some(Tls::new(PskSource::Psk(psk)));
+    options
+}
+
+// @test output.connect-errors
+#[test]
+fn the_port_has_no_tls() {
+    for records in [RecordsBy::Own, RecordsBy::Kernel] {
+        // The one connection that is accepted stays open: what it has said decides.
+        let (address, thread) = says(TERM_REQ);
+        let mut options = with_tls(address);
+        options.tls_records = records;
+        let error = fail(&options);
+        assert_eq!(error.kind(), &ConnectErrorKind::NoTls);
+        assert_eq!(
+            text(&error, address),
+            "cannot connect to 127.0.0.1:PORT: this port speaks NVMe/TCP without TLS
+  tried:  TLS handshake of the Admin Queue, address 127.0.0.1:PORT, subsystem nqn.2014-08.org.example:drive0, as host nqn.2014-08.org.example:host
+  answer: C2HTermReq, which is NVMe/TCP, where TLS was expected
+  to do:  have TLS at the port (`tls = \"allowed\"` or \"required\" of an ebof target), or name a port that has it; without --tls, everybody on the way can read and change what travels"
+        );
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn something_else_answers_a_client_hello() {
+    let (address, thread) = says(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n");
+    let error = fail(&with_tls(address));
+    assert_eq!(
+        error.summary(),
+        "cannot connect to 127.0.0.1:PORT: that is not an NVMe/TCP target but an SSH server"
+            .replace("PORT", &address.port().to_string())
+    );
+    thread.join().unwrap();
+}
+
+/// A port without TLS, or a target that does not say why it refuses a key.
+#[test]
+fn the_peer_closes_without_a_word_of_tls() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut bytes = [0; 4096];
+            if stream.unwrap().read(&mut bytes).unwrap() == 1 {
+                break;
+            }
+        }
+    });
+    let error = fail(&with_tls(address));
+    assert_eq!(error.kind().name(), "tls");
+    assert!(
+        error.to_do().starts_with("see whether the port has TLS: one without closes like this, too; and "),
+        "{error:#}"
+    );
+    TcpStream::connect(address).unwrap().write_all(b"x").unwrap();
     thread.join().unwrap();
 }
 

@@ -260,6 +260,20 @@ fn words_of_the_command_line_have_the_types_of_their_keys() {
     assert!(error(Kind::Port, "ana.2+=change").contains("no table with an entry `2+`"));
     assert!(error(Kind::Port, "anna.2=change").contains("did you mean `ana`?"));
     assert!(error(Kind::Host, "zzz=1").contains("accepted: nqn"));
+    // As JSON writes them, and as the configuration does.
+    for place in ["{\"file\": \"/a b\"}", "{ file = \"/a b\" }", "{file='/a b'}"] {
+        let host = read(Kind::Host, &[&format!("dhchap_key={place}")]).unwrap();
+        assert_eq!(Value::Object(host.keys), json!({ "dhchap_key": { "file": "/a b" } }), "{place}");
+    }
+    let drive = read(Kind::Drive, &["quotas={ \"nqn.a:b\" = \"1G\" }"]).unwrap();
+    assert_eq!(Value::Object(drive.keys), json!({ "quotas": { "nqn.a:b": "1G" } }));
+    let hosts = read(Kind::Subsystem, &["allowed_hosts=['a', \"b\"]"]).unwrap();
+    assert_eq!(Value::Object(hosts.keys), json!({ "allowed_hosts": ["a", "b"] }));
+    // What is neither stays a text, and so does what is more than a value.
+    for text in ["{ file", "{ file = 1 }\nnqn = \"x\"", "file = \"/a\""] {
+        let host = read(Kind::Host, &[&format!("dhchap_key={text}")]).unwrap();
+        assert_eq!(Value::Object(host.keys), json!({ "dhchap_key": text }));
+    }
     assert!(read(Kind::Port, &["tos=1", "tos=2"]).unwrap_err().to_string().contains("given twice"));
 }
 

@@ -121,11 +121,21 @@ fn form_of(kind: Kind, key: &str) -> Result<&'static str, WordError> {
     Err(WordError { message: format!("`{}` is not a key of a {kind}", key.escape_debug()), advice })
 }
 
+/// A list or table as JSON writes it, or as a configuration in TOML does.
+fn structure_of(text: &str) -> Option<Value> {
+    let of_toml = || {
+        let mut table = toml::from_str::<toml::Table>(&format!("value = {text}")).ok()?;
+        let value = table.remove("value").filter(|_| table.is_empty())?;
+        serde_json::to_value(value).ok()
+    };
+    serde_json::from_str(text).ok().or_else(of_toml)
+}
+
 /// A value of a key whose type the manual calls `form`. What is none is left as it is: the
 /// configuration's rules say what is accepted.
 fn value_of(form: &str, text: &str) -> Value {
     let number = || text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number));
-    let structure = |open: char| serde_json::from_str(text).ok().filter(|_| text.starts_with(open));
+    let structure = |open: char| if text.starts_with(open) { structure_of(text) } else { None };
     match form {
         "integer" | "size" => number(),
         "boolean" => match text {

@@ -8,6 +8,7 @@ use ebof_nvme::Nqn;
 use proptest::prelude::*;
 
 mod advice;
+mod keys;
 
 const EXAMPLE: &str = include_str!("../../examples/ebof.toml");
 const EXAMPLE_DIR: &str = "/etc/ebof";

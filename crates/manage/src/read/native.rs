@@ -14,9 +14,13 @@ use crate::read::values::{self, as_string, mismatch};
 mod backing;
 mod drive;
 mod known;
+mod places;
+mod protection;
 mod subsystem;
 
 pub(crate) use known::Known;
+pub use protection::{KeyFinding, LookAtKey};
+pub(crate) use protection::{look_at_keys, remark_on_proofs};
 
 /// Reads a whole configuration.
 pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
@@ -40,10 +44,14 @@ pub(crate) fn read(root: &Node, out: &mut Collector<'_>) -> Config {
     }
     table.finish(out);
     known.remark_on_drives(&config, out);
-    known.remark_on_direct_ports(&config, out);
-    remark_on_tls(&config, out);
+    known.remark_on_direct_ports(root, &config, out);
+    protection::remark_on_tls(root, &config, out);
     if config.subsystems.is_empty() && !out.has_errors() {
-        out.warning(0..0, "the configuration describes no subsystem", "hosts can discover and find nothing");
+        out.warning(
+            places::of_list(root, "subsystems"),
+            "the configuration describes no subsystem",
+            "hosts can discover and find nothing",
+        );
     }
     config
 }
@@ -67,46 +75,6 @@ fn refuse_keys(key: &str, node: &Node, out: &mut Collector<'_>) {
             }
         }
         _ => {}
-    }
-}
-
-/// Warns of what is set about TLS and leads nowhere.
-fn remark_on_tls(config: &Config, out: &mut Collector<'_>) {
-    let has_tls = |port: &&Port| !port.tls.is_off();
-    let has_psk = config.hosts.iter().any(|host| host.tls_psk.is_some());
-    for subsystem in config.subsystems.iter().filter(|subsystem| subsystem.security.wants_tls()) {
-        if !config.ports.iter().filter(has_tls).any(|port| subsystem.ports.contains(&port.name)) {
-            let message = format!("{} wants TLS, and none of its ports has it: no host can connect", subsystem.nqn);
-            out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
-        }
-    }
-    if let Some(port) = config.ports.iter().find(|port| port.tls.is_off() && !port.tls_records.is_own()) {
-        let message = format!("port {} has `tls_records`, and no TLS", port.name);
-        out.warning(0..0, message, "set its `tls` to \"required\" or \"allowed\"");
-    }
-    // Where connections without TLS are allowed, authentication may generate a key.
-    let has_secret = config.hosts.iter().any(|host| host.dhchap_key.is_some());
-    let is_unused = |port: &&Port| has_tls(port) && !has_psk && !(has_secret && port.tls == PortTls::Allowed);
-    if let Some(port) = config.ports.iter().find(is_unused) {
-        let message = format!("port {} has TLS, and no host has a key for it here", port.name);
-        out.warning(
-            0..0,
-            message,
-            "`ebof target add key HOST --kind tls` gives one to a running target; or set `tls_psk` of hosts",
-        );
-    }
-    // What a host without a key for TLS gets one by.
-    let concatenates = |port: &Port| port.tls == PortTls::Allowed && has_secret && !has_psk;
-    let TargetOptions { dhchap_hashes, dhchap_groups, .. } = &config.target;
-    let seals = dhchap_hashes.iter().any(|hash| hash.seals()) && dhchap_groups.iter().any(|group| group.seals());
-    if let Some(port) = config.ports.iter().find(|port| concatenates(port)).filter(|_| !seals) {
-        let message = format!("port {} has TLS, and no host can get a key for it by authentication", port.name);
-        let help = "`dhchap_hashes` needs sha256 or sha384 for that, and `dhchap_groups` one that is not null";
-        out.warning(0..0, message, help);
-    }
-    if has_psk && !config.ports.iter().any(|port| has_tls(&port)) {
-        let message = "hosts have keys for TLS, and no port has it: they connect without";
-        out.warning(0..0, message, "set `tls` of a port to \"required\" or \"allowed\"");
     }
 }
 
@@ -312,7 +280,18 @@ fn read_key_place(entry: &KeyEntry, out: &mut Collector<'_>) -> Option<KeyPlace>
         return None;
     };
     let [place] = &entries[..] else {
-        out.error(span, format!("`{}` has {} keys", entry.key, entries.len()), HELP);
+        // Other names may be keys themselves.
+        let is_there = |name: &str| entries.iter().any(|entry| entry.key == name);
+        let places: Vec<_> =
+            KeyPlace::NAMES.into_iter().filter(|name| is_there(name)).map(|name| format!("`{name}`")).collect();
+        let message = match places.len() {
+            0 => format!("`{}` does not say where the key is", entry.key),
+            count if count == entries.len() => {
+                format!("`{}` says that the key is at {count} places: {}", entry.key, places.join(" and "))
+            }
+            _ => format!("`{}` has more than a place in it: {}", entry.key, places.join(" and ")),
+        };
+        out.error(span, message, HELP);
         return None;
     };
     let text = as_string(&place.key, &place.node, out)?;

@@ -344,10 +344,17 @@ impl Connection {
         let unconnected = matches!(link.state, State::Handshake { .. });
         let peer = link.peer().address;
         if unconnected && let Some(reason) = refusal_of(end, link.is_initialized(), of_queue.is_unproven()) {
-            let detail = if matches!(end, End::PeerClosed) {
-                "the host closed the connection before it had proven who it is".to_owned()
-            } else {
-                end.to_string()
+            let reason = match reason {
+                // What begins like a record there is no ClientHello, or came over TLS.
+                RefusalReason::Tls if !link.peer().port.config.tls.is_off() => RefusalReason::NotNvme,
+                reason => reason,
+            };
+            let detail = match end {
+                End::PeerClosed => "the host closed the connection before it had proven who it is".to_owned(),
+                _ if reason == RefusalReason::Tls => {
+                    "the host speaks TLS (it begins with a ClientHello), and the port has `tls = \"off\"`".to_owned()
+                }
+                end => end.to_string(),
             };
             let refused = (reason, advice_of(end).unwrap_or(reason.advice()));
             shared.refuse_with(peer, &link.peer().port, refused, of_queue.host(), of_queue.subsystem(), detail);

@@ -4,6 +4,11 @@
 //! A handshake takes as long as some hundred commands, and anybody can have some computed: the
 //! thread has a lower priority than those that serve hosts. Who is slow is let go after
 //! [`HANDSHAKE_MS`], and where many are under way, the oldest makes room.
+//!
+//! A host without TLS where it is required gets the alert of a TLS server: NVMe/TCP has no word for
+//! it, and without one, a host can only guess.
+
+mod parting;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,10 +25,11 @@ use ebof_fabrics::{Channel, PskSource, TlsPeer};
 use ebof_manage::api::RefusalReason;
 use ebof_manage::config::{PortTls, TlsRecords};
 use ebof_sockets::Stream;
-use ebof_tls::{FirstBytes, Progress, RecordsBy, Secured, ServerHandshake, TlsPsk, first_bytes};
+use ebof_tls::{Alert, FirstBytes, Progress, RecordsBy, Secured, ServerHandshake, TlsPsk, first_bytes};
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
 
+use self::parting::Parting;
 use super::admission;
 use super::source::timespec;
 use crate::observe::log_limit::{Kind, LogSubject};
@@ -126,6 +132,8 @@ enum Stage {
     /// It has not said yet what it speaks.
     Silent(TcpStream),
     Tls(Box<ServerHandshake>),
+    /// It was refused, and was told why.
+    Parting(Parting),
 }
 
 /// It counts as one of the target's connections.
@@ -150,6 +158,8 @@ enum Outcome {
     Waits(Stage, epoll::EventFlags),
     Done(Stream, Channel),
     Refused(RefusalReason, Option<Identity>, String),
+    /// It speaks NVMe/TCP without TLS, and may not.
+    Plain(TcpStream),
     /// It has ended.
     Gone,
 }
@@ -213,7 +223,7 @@ impl UnderWay {
             && let Some((_, oldest)) = self.all.pop_first()
         {
             let detail = format!("{most} TLS handshakes are under way, and this one is the oldest");
-            self.refuse(&oldest.origin.peer, RefusalReason::HandshakeTimeout, None, detail);
+            self.give_up(&oldest, detail);
         }
         let key = self.next;
         self.next += 1;
@@ -262,6 +272,13 @@ impl UnderWay {
             Outcome::Refused(reason, identity, detail) => {
                 self.refuse(&origin.peer, reason, identity.as_ref(), detail);
             }
+            Outcome::Plain(socket) => {
+                let detail = "the host speaks NVMe/TCP without TLS, and the port wants TLS".to_owned();
+                self.refuse(&origin.peer, RefusalReason::TlsRequired, None, detail);
+                let stage = Stage::Parting(Parting::begin(socket, Alert::UNEXPECTED_MESSAGE));
+                self.all.insert(key, Handshake { stage, origin, deadline_ms });
+                self.look(key);
+            }
             Outcome::Gone => {}
         }
     }
@@ -270,12 +287,20 @@ impl UnderWay {
         let now_ms = self.shared.clock.now_ms();
         while let Some(first) = self.all.first_entry().filter(|first| first.get().deadline_ms <= now_ms) {
             let late = first.remove();
-            let what = match late.stage {
+            let what = match &late.stage {
                 Stage::Silent(_) => "nothing was sent, or too little to tell TLS from NVMe/TCP,",
-                Stage::Tls(_) => "the TLS handshake was not completed",
+                Stage::Tls(_) | Stage::Parting(_) => "the TLS handshake was not completed",
             };
             let detail = format!("{what} within {} s", HANDSHAKE_MS.min(self.shared.settings.handshake_ms) / 1000);
-            self.refuse(&late.origin.peer, RefusalReason::HandshakeTimeout, None, detail);
+            self.give_up(&late, detail);
+        }
+    }
+
+    /// Ends a handshake that is not over.
+    fn give_up(&self, handshake: &Handshake, detail: String) {
+        // Of one that is parting all was said.
+        if !matches!(handshake.stage, Stage::Parting(_)) {
+            self.refuse(&handshake.origin.peer, RefusalReason::HandshakeTimeout, None, detail);
         }
     }
 
@@ -290,6 +315,13 @@ impl UnderWay {
 fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> Outcome {
     let mut handshake = match stage {
         Stage::Tls(handshake) => handshake,
+        Stage::Parting(mut parting) => {
+            return if parting.is_over() {
+                Outcome::Gone
+            } else {
+                Outcome::Waits(Stage::Parting(parting), epoll::EventFlags::IN | epoll::EventFlags::ET)
+            };
+        }
         Stage::Silent(socket) => match peek(&socket) {
             Ok(FirstBytes::TooFew) => {
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -302,10 +334,7 @@ fn advance(stage: Stage, peer: &Peer, shared: &Shared) -> Outcome {
                 };
                 Box::new(ServerHandshake::new(socket).with_records(records))
             }
-            Ok(FirstBytes::IcReq) if peer.port.config.tls == PortTls::Required => {
-                let detail = "the host speaks NVMe/TCP without TLS, and the port wants TLS".to_owned();
-                return Outcome::Refused(RefusalReason::TlsRequired, None, detail);
-            }
+            Ok(FirstBytes::IcReq) if peer.port.config.tls == PortTls::Required => return Outcome::Plain(socket),
             // The transport tells what is wrong with anything else.
             Ok(FirstBytes::IcReq | FirstBytes::Other) => {
                 return Outcome::Done(socket.into(), Channel::Plain);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebof_authentication::{Hash, KeyMaterial, Secret};
-use ebof_initiator::{ConnectErrorKind, Controller, KeySource, Options};
+use ebof_initiator::{ConnectErrorKind, Controller, KeySource, Options, Step};
 use ebof_manage::Config;
 use ebof_manage::api::{RefusalReason, Target as _};
 use ebof_manage::config::{Host, KeyPlace, Security};
@@ -144,7 +144,8 @@ fn a_target_that_does_not_ask_is_none_for_a_host_that_wants_its_proof() {
     let mut options = with_key(address, secret(1));
     options.host_nqn = Nqn::parse("nqn.2014-08.org.example:other").unwrap();
     options.dhchap_ctrl_key = Some(KeySource::Secret(secret(100)));
-    assert_eq!(*Controller::connect(&options).unwrap_err().kind(), ConnectErrorKind::NotProven);
+    let error = Controller::connect(&options).unwrap_err();
+    assert_eq!((error.kind(), error.tried().step), (&ConnectErrorKind::NotProven, Step::Authenticate), "{error:#}");
 }
 
 /// What a target remembers, for the next one.

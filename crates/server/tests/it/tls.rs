@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebof_authentication::{ConfiguredPsk, Hash, KeyMaterial};
-use ebof_initiator::{ConnectErrorKind, Controller, Options, PskSource, RecordsBy, Tls};
+use ebof_initiator::{ConnectErrorKind, Controller, KeySource, Options, PskSource, RecordsBy, Tls};
 use ebof_manage::Config;
 use ebof_manage::api::{RefusalReason, Target as _};
 use ebof_manage::config::{Host, KeyPlace, PortTls, Security, TlsRecords};
@@ -17,6 +17,7 @@ use ebof_nvme::{HostId, Nqn, Nsid};
 use ebof_server::{Settings, Target};
 use tempfile::TempDir;
 
+use crate::authentication::secret;
 use crate::config::{NQN, one_subsystem};
 use crate::waiting::until;
 
@@ -150,6 +151,77 @@ fn who_has_no_key_or_another_one_is_told_apart() {
     Controller::connect(&plain(address)).unwrap_err();
     until("it is noted", || reasons(&target).contains(&RefusalReason::TlsRequired));
     until("nothing is left of them", || target.status().connections == 0);
+}
+
+/// The first PDU of a host without TLS.
+fn ic_req() -> Vec<u8> {
+    [&[0, 0, 128, 0, 128, 0, 0, 0][..], &[0; 120]].concat()
+}
+
+/// A reset would destroy the alert on its way, so that what the host has sent is read away. That
+/// has an end.
+#[test]
+fn a_host_without_tls_gets_an_alert_and_no_reset() {
+    const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+    let rig = Rig::new(PortTls::Required, &[psk(1, Hash::Sha256)]);
+    let settings = Settings { threads: Some(1), pin: false, handshake_ms: 2000, ..Settings::default() };
+    let target = Target::start(rig.config.clone(), settings).unwrap();
+    let address = target.addresses()[0].1;
+    for behind in [0, 1, 20_000] {
+        let mut host = TcpStream::connect(address).unwrap();
+        host.write_all(&[ic_req(), vec![7; behind]].concat()).unwrap();
+        let mut told = Vec::new();
+        host.read_to_end(&mut told).unwrap();
+        assert_eq!(told, ALERT, "{behind} bytes behind it");
+        // More of it that comes late is read away, too.
+        host.write_all(&[7; 100]).unwrap();
+        drop(host);
+        until("the connection is gone", || target.status().connections == 0);
+    }
+    let refused = target.refused();
+    assert!(refused.iter().all(|refusal| refusal.reason == RefusalReason::TlsRequired), "{refused:?}");
+    assert_eq!(refused.iter().map(|refusal| refusal.count).sum::<u64>(), 3, "each is told once: {refused:?}");
+    // Nobody keeps a connection by sending on, or by not leaving.
+    let mut endless = TcpStream::connect(address).unwrap();
+    endless.write_all(&ic_req()).unwrap();
+    let sent = (0..1000).take_while(|_| endless.write_all(&[7; 64 << 10]).is_ok()).count();
+    assert!(sent < 1000, "64 MiB were taken");
+    let mut staying = TcpStream::connect(address).unwrap();
+    staying.write_all(&ic_req()).unwrap();
+    until("they are let go", || target.status().connections == 0);
+    assert!(reasons(&target).iter().all(|reason| *reason == RefusalReason::TlsRequired));
+    drop(staying);
+}
+
+#[test]
+fn a_host_learns_that_a_port_demands_tls() {
+    let rig = Rig::new(PortTls::Required, &[psk(1, Hash::Sha256)]);
+    let (_target, address) = rig.start();
+    let mut options = plain(address);
+    let error = Controller::connect(&options).unwrap_err();
+    assert_eq!(error.kind().name(), "tls-required", "{error:#}");
+    assert!(error.to_do().contains("--tls --tls-key-file FILE"), "{error:#}");
+    options.concat = true;
+    options.dhchap_key = Some(KeySource::Secret(secret(1)));
+    let error = Controller::connect(&options).unwrap_err();
+    assert!(error.to_do().contains("tls = \"allowed\""), "{error:#}");
+}
+
+/// The first answer says it: no other name or derivation of the key is tried.
+#[test]
+fn a_host_with_tls_learns_that_a_port_has_none() {
+    let rig = Rig::new(PortTls::Off, &[psk(1, Hash::Sha256)]);
+    let (target, address) = rig.start();
+    for records in [RecordsBy::Own, RecordsBy::Kernel] {
+        let mut options = secured(address, psk(1, Hash::Sha256));
+        options.tls_records = records;
+        let error = Controller::connect(&options).unwrap_err();
+        assert_eq!(error.kind(), &ConnectErrorKind::NoTls, "{error:#}");
+    }
+    until("both are noted", || target.refused().iter().map(|refusal| refusal.count).sum::<u64>() == 2);
+    assert!(reasons(&target).iter().all(|reason| *reason == RefusalReason::Tls));
+    let detail = target.refused()[0].detail.clone();
+    assert_eq!(detail, "the host speaks TLS (it begins with a ClientHello), and the port has `tls = \"off\"`");
 }
 
 #[test]

@@ -135,7 +135,10 @@ fn a_host_is_told_in_the_clear_why_it_is_refused() {
     let mut malformed = hello(Hash::Sha256);
     malformed[43] = 200;
     assert_eq!(alert_for(&malformed), [21, 3, 3, 0, 2, 2, 50]);
-    // Who does not speak TLS is told nothing.
+    // A host that begins without TLS can tell by the alert what is wanted of it.
+    let ic_req = [&[0, 0, 128, 0, 128, 0, 0, 0][..], &[0; 120]].concat();
+    assert_eq!(alert_for(&ic_req), [21, 3, 3, 0, 2, 2, 10]);
+    // Who speaks something else is told nothing.
     assert_eq!(alert_for(b"GET / HTTP/1.1\r\n\r\n"), b"");
 }
 

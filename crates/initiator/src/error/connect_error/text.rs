@@ -1,14 +1,16 @@
 //! The words of [`super::ConnectError`]: one place to read and to improve what people see when a
 //! connection fails.
 
+mod trust;
+
 use std::net::Ipv6Addr;
 
-use ebof_authentication::Explanation;
 use ebof_authentication::host::Refusal;
 use ebof_nvme::connect::field_name;
 use ebof_nvme::property::Csts;
 use ebof_nvme::uri::Transport;
 use ebof_rdma::private_data::RejectStatus;
+use ebof_tls::Alert;
 use rustix::io::Errno;
 
 use super::{ConnectErrorKind as K, Step, Tried};
@@ -70,6 +72,8 @@ pub(super) fn summary(kind: &K, tried: &Tried) -> String {
         }
         K::Authentication(_) => format!("cannot connect to {to}: this host does not trust the target"),
         K::Tls { .. } => format!("cannot connect to {to}: the target and this host agree on no TLS connection"),
+        K::TlsRequired { .. } => format!("cannot connect to {to}: this port demands TLS"),
+        K::NoTls => format!("cannot connect to {to}: this port speaks NVMe/TCP without TLS"),
         K::RestartDiscovery => format!("cannot connect to {to}: the target's discovery log has changed"),
         K::LogChanges => format!("cannot read the discovery log of {to}: it changes faster than it can be read"),
         K::Status { command, .. } => format!("cannot connect to {to}: the target refused {command}"),
@@ -143,8 +147,13 @@ pub(super) fn answer(kind: &K, tried: &Tried) -> String {
         K::NotProven => "Connect does not ask for authentication, in which the target would prove itself".to_owned(),
         K::Key(reason) => reason.clone(),
         K::Authentication(refusal) => refusal.to_string(),
-        K::Tls { reason, tries: 1 } => reason.clone(),
-        K::Tls { reason, tries } => format!("{reason} (the first of {tries} names and derivations of the key)"),
+        K::TlsRequired { alert, .. } => {
+            let alert = alert.map(|alert| format!(": {}", Alert(alert))).unwrap_or_default();
+            format!("a TLS alert where ICResp was expected{alert}")
+        }
+        K::NoTls => "C2HTermReq, which is NVMe/TCP, where TLS was expected".to_owned(),
+        K::Tls { reason, tries: 1, .. } => reason.clone(),
+        K::Tls { reason, tries, .. } => format!("{reason} (the first of {tries} names and derivations of the key)"),
         K::RestartDiscovery => ebof_nvme::Status::CONNECT_RESTART_DISCOVERY.to_string(),
         K::LogChanges => "another generation of the log at each of ten tries".to_owned(),
         K::Status { status, .. } => status.to_string(),
@@ -188,12 +197,9 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::Unreachable { .. } => "check the address, the route (`ip route get ADDRESS`) and the firewalls".to_owned(),
         K::TimedOut { .. } => to_do_about_time(tried.step).to_owned(),
         K::ClosedDuringInit { .. } => {
-            "the target may have reached its limit of connections, may want TLS on this port, may \
+            "the target may have reached its limit of connections, may demand TLS on this port (--tls), may \
             be behind a proxy that has nobody behind it, or is not NVMe/TCP: see its log, and check the port"
                 .to_owned()
-        }
-        K::NotNvme { first_bytes } if looks_like_tls(first_bytes) => {
-            "this port wants TLS: connect with --tls and this host's key (--tls-key-file FILE), or through a port without it".to_owned()
         }
         K::NotNvme { .. } => {
             "check the port: NVMe/TCP subsystems are usually on port 4420, discovery services on 8009".to_owned()
@@ -241,12 +247,10 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         | K::AuthenticationNotOffered
         | K::NotProven
         | K::Key(_)
-        | K::Authentication(_) => to_do_about_secrets(kind, tried),
-        K::Tls { .. } => format!(
-            "see whether the port has TLS, and whether the target has this key of host {} (`ebof check-tls-key` tells its \
-             identity); an ebof target notes why it refuses (`ebof target events`)",
-            tried.host_nqn
-        ),
+        | K::Authentication(_)
+        | K::Tls { .. }
+        | K::TlsRequired { .. }
+        | K::NoTls => trust::to_do(kind, tried),
         K::RestartDiscovery => "run discovery again and connect to what it lists now".to_owned(),
         K::LogChanges => "try again: somebody changes the target's configuration just now".to_owned(),
         K::Status { status, .. } if !status.is_dnr() => "see the target's log; trying again may help".to_owned(),
@@ -261,69 +265,6 @@ pub(super) fn to_do(kind: &K, tried: &Tried) -> String {
         K::Unsupported { .. } => "see what the target offers (`ebof id-ctrl`) and what was asked for".to_owned(),
         K::System { errno, .. } => to_do_about_system(*errno, &tried.traddr),
         K::Cancelled => "nothing".to_owned(),
-    }
-}
-
-/// What to do about authentication.
-fn to_do_about_secrets(kind: &K, tried: &Tried) -> String {
-    match kind {
-        K::AuthenticationRequired => format!(
-            "name a file with the secret that the target has of host {}: --dhchap-secret-file FILE (`ebof gen-dhchap-key` \
-             makes a new one, for both ends)",
-            tried.host_nqn
-        ),
-        K::SecureChannelRequired => {
-            "connect with --concat and --dhchap-secret-file FILE, or with a key for TLS: --tls --tls-key-file FILE"
-                .to_owned()
-        }
-        K::AuthenticationNotOffered => format!(
-            "see whether the target has a secret of host {} (`dhchap_key` of an ebof target), or connect with a key for \
-             TLS: --tls --tls-key-file FILE",
-            tried.host_nqn
-        ),
-        K::NotProven => "see whether the target has a secret of this host, and whether the address is right; without \
-            --dhchap-ctrl-secret-file anybody's target will do"
-            .to_owned(),
-        K::Key(_) if tried.step == Step::Keys => {
-            "mend that, or name the key for TLS: --tls-key-file FILE (`ebof check-tls-key` tells what is in a file), or \
-             --keyring and --tls-key of one that nvme-cli has put into the kernel"
-                .to_owned()
-        }
-        K::Key(_) => {
-            "mend that, or name another one: --dhchap-secret-file FILE, --tls-key-file FILE (`ebof check-dhchap-key` and \
-             `check-tls-key` tell what is in a file)"
-                .to_owned()
-        }
-        K::Authentication(refusal) => to_do_about_authentication(refusal, tried),
-        _ => "see the target's log".to_owned(),
-    }
-}
-
-/// What to do if an authentication failed.
-fn to_do_about_authentication(refusal: &Refusal, tried: &Tried) -> String {
-    match refusal {
-        Refusal::ByController { explanation: Explanation::HashNotUsable | Explanation::GroupNotUsable } => {
-            "see which hash functions and groups the target allows: this host offers all".to_owned()
-        }
-        Refusal::ByController { explanation: Explanation::SecureChannelMismatch } => {
-            "see whether the target wants TLS behind the authentication (then: --concat), and whether the port has TLS and \
-             goes without it, too (`tls = \"allowed\"` of an ebof target)"
-                .to_owned()
-        }
-        Refusal::ByController { .. } | Refusal::Unexplained => format!(
-            "compare the secret with the one that the target has of host {} (`ebof check-dhchap-key` shows its kind): of \
-             several keys in a file a host uses the first; a secret with a hash belongs to one host NQN; if the target was to prove itself, it may have no secret for that",
-            tried.host_nqn
-        ),
-        Refusal::WrongResponse | Refusal::NoResponse => {
-            "see whether the address is right, and whether the target has the same secret of the subsystem".to_owned()
-        }
-        Refusal::HashNotOffered { .. } | Refusal::GroupNotOffered { .. } => {
-            "see the target's settings of authentication: it has to choose what is offered".to_owned()
-        }
-        Refusal::RepeatedChallenge | Refusal::Value | Refusal::Message { .. } => {
-            "the target has a bug, or somebody in between changes what it says: see its log".to_owned()
-        }
     }
 }
 
@@ -462,15 +403,7 @@ fn guess(bytes: &[u8]) -> Option<&'static str> {
         (b"NBDMAGIC", "an NBD server"),
         (b"RFB ", "a VNC server"),
     ];
-    if looks_like_tls(bytes) {
-        return Some("a TLS port");
-    }
     starts.iter().find(|(start, _)| bytes.starts_with(start)).map(|(_, what)| *what)
-}
-
-/// A TLS alert or handshake record: content type 15h or 16h, then version 3.x.
-fn looks_like_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x15 | 0x16, 0x03, 0..=4, ..])
 }
 
 /// Bytes of a stranger, safe to print: text as text, the rest as hexadecimal digits.

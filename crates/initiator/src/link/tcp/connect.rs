@@ -24,6 +24,9 @@ const ADMIN_STAGING: usize = 16 << 10;
 /// Size of the receive buffer of an I/O queue, bytes: a batch of 64 reads of 4 KiB.
 const IO_STAGING: usize = 256 << 10;
 
+/// The content type of TLS' alerts (RFC 8446, 5.1).
+const ALERT: u8 = 21;
+
 /// Connects a queue by `options`. Records its progress in `tried`. Also returns the target's
 /// address.
 pub(crate) async fn connect(
@@ -110,6 +113,11 @@ fn init_kind(link: &Tcp, options: &Options, stop: Stop) -> Kind {
     let first_bytes = &link.first_bytes;
     if matches!(stop, Stop::Cancelled) {
         return Kind::Cancelled;
+    }
+    if let [ALERT, 3, 0..=4, rest @ ..] = first_bytes.as_slice() {
+        // RFC 8446, 5.1 and 6: length, level, description.
+        let alert = if let [0, 2, _, alert, ..] = rest { Some(*alert) } else { None };
+        return Kind::TlsRequired { alert, concat: options.concat };
     }
     if !first_bytes.is_empty() && !looks_like_nvme(first_bytes) {
         return Kind::NotNvme { first_bytes: first_bytes.clone() };

@@ -34,6 +34,7 @@ pub(super) async fn connect(
     tried.step = Step::Keys;
     let offers = tls.offers(&names).map_err(Kind::Key)?;
     let mut first_refusal = None;
+    let mut is_silent = true;
     for step in 0..offers.len() {
         let which = (tls.known() + step) % offers.len();
         match attempt(options, &offers[which], tried, waiter, cancel).await {
@@ -43,11 +44,14 @@ pub(super) async fn connect(
             }
             Err(Failure::NotConnected(kind)) => return Err(kind),
             Err(Failure::Stopped(stop)) => return Err(stop.into_kind(options)),
-            Err(Failure::Refused(error)) => _ = first_refusal.get_or_insert(error),
+            Err(Failure::Refused(error)) => {
+                is_silent &= error.is_silent();
+                first_refusal.get_or_insert(error);
+            }
         }
     }
     let reason = first_refusal.map(|error| error.to_string()).unwrap_or_default();
-    Err(Kind::Tls { reason, tries: offers.len() })
+    Err(Kind::Tls { reason, tries: offers.len(), is_silent })
 }
 
 /// Connects with a PSK that authentication has generated, of which both ends know all.
@@ -61,7 +65,7 @@ pub(super) async fn connect_with(
     attempt(options, psk, tried, waiter, cancel).await.map_err(|failure| match failure {
         Failure::NotConnected(kind) => kind,
         Failure::Stopped(stop) => stop.into_kind(options),
-        Failure::Refused(error) => Kind::Tls { reason: error.to_string(), tries: 1 },
+        Failure::Refused(error) => Kind::Tls { reason: error.to_string(), tries: 1, is_silent: error.is_silent() },
     })
 }
 
@@ -79,6 +83,15 @@ async fn attempt(
     Ok((secure(handshake, deadline, waiter, cancel).await?, peer))
 }
 
+/// What a peer that does not speak TLS speaks; other keys would change nothing about it.
+fn failure(error: HandshakeError) -> Failure {
+    match error {
+        HandshakeError::PlainTarget => Failure::NotConnected(Kind::NoTls),
+        HandshakeError::NotTls { first } => Failure::NotConnected(Kind::NotNvme { first_bytes: first }),
+        error => Failure::Refused(error),
+    }
+}
+
 /// Why a connection is not secured.
 enum Failure {
     NotConnected(Kind),
@@ -94,7 +107,7 @@ async fn secure(
     cancel: &Cancel,
 ) -> Result<Stream, Failure> {
     loop {
-        let blocked = match handshake.advance().map_err(Failure::Refused)? {
+        let blocked = match handshake.advance().map_err(failure)? {
             Progress::Done(secured) => {
                 if let Some(reason) = secured.not_in_kernel {
                     static TOLD: Once = Once::new();

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use ebof_nvme::Nqn;
 
+use super::places;
 use crate::config::{Config, ManagedDrive, Subsystem};
 use crate::diagnostic::{Collector, MAX_ITEMS, Span};
 use crate::drive::Drive;
@@ -143,14 +144,14 @@ impl Known {
 
     /// A direct port has a controller by a subsystem of the configuration, or by a function that is
     /// given to it while the target runs.
-    pub(super) fn remark_on_direct_ports(&self, config: &Config, out: &mut Collector<'_>) {
+    pub(super) fn remark_on_direct_ports(&self, root: &Node, config: &Config, out: &mut Collector<'_>) {
         if self.drives.iter().any(|drive| drive.functions > 0) {
             return;
         }
         for port in config.ports.iter().filter(|port| self.direct.get(&port.name) == Some(&None)) {
             let message = format!("no subsystem has the direct port {}: no controller can be enabled there", port.name);
             let help = format!("add {} to a subsystem", out.assignment("ports", &format!("[\"{}\"]", port.name)));
-            out.warning(0..0, message, help);
+            out.warning(places::of_port(root, port, &["listen"]), message, help);
         }
     }
 }

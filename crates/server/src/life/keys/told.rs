@@ -98,9 +98,25 @@ impl Told<'_> {
     pub(super) fn notes_of_added(&self, key: &StoredKey) -> Vec<String> {
         let mut notes = Vec::new();
         let host = &key.host;
-        if self.admitting(host).next().is_none() {
-            let command = format!("ebof target set subsystem NQN allowed_hosts+={host}");
-            notes.push(format!("a key says who the host is; no subsystem admits it yet: `{command}`"));
+        let is_known = self.config.hosts.iter().any(|it| it.nqn == *host);
+        match (is_known, self.admitting(host).next().is_some()) {
+            (true, true) => {}
+            (true, false) => {
+                let command = format!("ebof target set subsystem NQN allowed_hosts+={host}");
+                notes.push(format!("a key says who the host is; no subsystem admits it yet: `{command}`"));
+            }
+            (false, false) => {
+                let command = format!("ebof target add host {host} --subsystem NQN");
+                notes.push(format!(
+                    "the configuration has no host of this NQN, and no subsystem admits it yet: if it is spelt right, `{command}`"
+                ));
+            }
+            (false, true) => {
+                notes.push(
+                    "the configuration has no host of this NQN: if it is spelt right, it connects where any host may"
+                        .to_owned(),
+                );
+            }
         }
         if key.key.kind() == KeyKind::Tls && self.config.enabled_ports().all(|port| port.tls.is_off()) {
             notes.push("no port has TLS yet: `ebof target set port NAME tls=allowed`".to_owned());
