@@ -20,7 +20,7 @@ use crate::commands::fused::{first_half, lock_change, lock_if_complete, other_ha
 use crate::commands::memory;
 use crate::commands::protection;
 use crate::commands::slots::Slots;
-use crate::drives::device::operation;
+use crate::drives::device::{buffer_of, operation};
 use crate::link::{Fetch, Link, Stopped};
 use crate::ports::port::PortState;
 use crate::shared::mailbox::CommandRef;
@@ -231,14 +231,31 @@ impl Execution {
         context: &mut ReactorContext<'_>,
     ) -> CommandOutcome {
         let devices = context.devices;
-        // The namespace may have gone away between the decision and now.
-        let (Some(operation), Some(at)) = (operation, devices.device(device)) else {
-            self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+        let Some(at) = devices.device(device).filter(|_| operation.is_some()) else {
+            self.end_without_device(slot, operation, link, context);
             return CommandOutcome::Continues;
         };
-        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
+        let (Some(command), Some(operation)) = (self.slots.get_mut(slot), operation) else {
+            return CommandOutcome::Continues;
+        };
         let submitted = self.devices.submit((slot, command), (device, at), operation, &self.queue, context);
         self.on_submitted(submitted, at, link, context)
+    }
+
+    /// The namespace has gone away since the queue decided: while its data were on their way, or it
+    /// waited for a lock or for its share of the drive.
+    #[cold]
+    fn end_without_device(
+        &mut self,
+        slot: u32,
+        operation: Option<Operation>,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        if let Some(command) = self.slots.get_mut(slot) {
+            command.buffer = operation.and_then(buffer_of);
+        }
+        self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
     }
 
     /// A command that waited for its share of the drive may go to its device.
@@ -258,7 +275,7 @@ impl Execution {
         let Some((device, operation)) = self.devices.take_held(slot) else { return };
         let devices = context.devices;
         let (Some(command), Some(at)) = (self.slots.get_mut(slot), devices.device(device)) else {
-            return self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+            return self.end_without_device(slot, Some(operation), link, context);
         };
         let submitted = self.devices.submit_now((slot, command), at, operation, context);
         let outcome = self.on_submitted(submitted, at, link, context);

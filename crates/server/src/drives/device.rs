@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use ebof_backend::{Class, Device, Operation, Segments};
+use ebof_backend::{Buffer, Class, Device, Operation, Segments};
 use ebof_fabrics::{DeviceId, Extent, TransferKind};
 use ebof_nvme::Status;
 
@@ -58,6 +58,14 @@ pub(crate) fn operation(kind: TransferKind, extent: &Extent, memory: Option<Segm
         }),
         // The drive's, not the device's.
         TransferKind::WriteUncorrectable => None,
+    }
+}
+
+/// The buffer of what a device is not asked for after all.
+pub(crate) fn buffer_of(operation: Operation) -> Option<Buffer> {
+    match operation {
+        Operation::Read { data, .. } | Operation::Write { data, .. } => Segments::into_buffer(data),
+        Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => None,
     }
 }
 

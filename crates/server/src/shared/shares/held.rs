@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ebof_backend::{Buffer, Operation, Segments};
+use ebof_backend::{Buffer, Operation};
 use ebof_fabrics::DeviceId;
+
+use crate::drives::device::buffer_of;
 
 /// A connection with so many commands that wait takes no more of them,
 const HELD_MAX: usize = 32;
@@ -65,9 +67,6 @@ impl HeldCommands {
 
     /// A command is given up: its buffer.
     pub(crate) fn withdraw(&mut self, slot: u32) -> Option<Buffer> {
-        match self.take(slot)?.operation {
-            Operation::Read { data, .. } | Operation::Write { data, .. } => Segments::into_buffer(data),
-            Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => None,
-        }
+        buffer_of(self.take(slot)?.operation)
     }
 }
