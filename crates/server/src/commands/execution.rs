@@ -391,7 +391,7 @@ impl Execution {
         if command.phase == Phase::Receiving {
             match link.stop_fetching(command.cid, slot) {
                 Stopped::Arriving => return command.failed = Some(status),
-                Stopped::Ended(buffer) => command.buffer = buffer,
+                Stopped::Ended(buffer) => command.buffer = Some(buffer),
             }
         }
         if let Some(buffer) = self.devices.withdraw_held(slot) {
