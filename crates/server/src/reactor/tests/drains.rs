@@ -304,3 +304,28 @@ fn a_write_whose_namespace_goes_before_its_data_come_gives_its_buffer_back() {
     let connection = rig.reactor.connection_at(queue.index()).unwrap();
     assert_eq!(connection.commands.execution.buffers.used_bytes(), 0);
 }
+
+/// Each half takes the other one with it, and both are among the commands that are ended.
+#[test]
+fn halves_of_pairs_that_lose_their_namespace_are_answered_once() {
+    let (mut rig, device, _admin, mut queue) = shut();
+    for (opcode, fuse, cid) in [(nvm::COMPARE, 1, 1), (nvm::WRITE, 2, 2), (nvm::COMPARE, 1, 3), (nvm::WRITE, 2, 4)] {
+        let mut half = BlockRange::new(0, 1).encode(opcode, Nsid(1));
+        half.flags |= fuse;
+        queue.put(&capsule(half, cid, Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));
+    }
+    turns(&mut rig);
+    assert_eq!(device.kept(), 1, "the first pair reads, and the second one waits for it");
+    let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
+    rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(1), token });
+    turns(&mut rig);
+    device.open();
+    turns(&mut rig);
+    let answers: Vec<Status> = std::iter::from_fn(|| last_status(&mut queue)).collect();
+    assert!(answers.len() == 4 && !answers.iter().any(|status| status.is_success()), "{answers:?}");
+    assert!(is_over.load(Ordering::Relaxed));
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), 0);
+}

@@ -59,8 +59,10 @@ impl HeldCommands {
     /// What the command in `slot` asks for. As a rule it is one of the first.
     pub(crate) fn take(&mut self, slot: u32) -> Option<Held> {
         let at = self.list.iter().position(|held| held.slot == slot)?;
-        let held = self.list.remove(at)?;
+        let held = self.list.remove(at).expect("its place was found");
         self.bytes -= held.bytes;
+        // Both are of the same entries.
+        assert!(!self.list.is_empty() || self.bytes == 0, "{} bytes of no command are held", self.bytes);
         self.note_room();
         Some(held)
     }
