@@ -13,8 +13,7 @@ use std::thread::JoinHandle;
 use ebof_authentication::{Computed, Entropy, SequenceNumbers, Work};
 use ebof_clock::{Clock, NoRandomness};
 
-use super::handle::reactor_of;
-use super::mailbox::{CommandRef, CommandReply, Mailbox, Message};
+use super::mailbox::{CommandRef, CommandReply, Mailbox, Message, mailbox_of};
 use super::priority::go_after_reactors;
 use crate::observe::log_limit::LogSubject;
 
@@ -128,9 +127,7 @@ impl Turns {
     }
 
     fn answer(&self, to: CommandRef, computed: Computed) {
-        if let Some(mailbox) = self.reactors.get(reactor_of(to.handle)) {
-            mailbox.post(Message::Reply { to, reply: CommandReply::Computed(computed) });
-        }
+        mailbox_of(&self.reactors, to.handle).post(Message::Reply { to, reply: CommandReply::Computed(computed) });
     }
 }
 
