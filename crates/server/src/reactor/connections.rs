@@ -167,6 +167,8 @@ impl Connections {
         now_us: u64,
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
     ) {
+        // It may be gone: an event of the same batch, its place on a list of this turn, or a message
+        // that came late.
         let Some(mut connection) = self.table.take(index) else { return };
         let is_watched = self.stalls.are_watched(now_us);
         let function = if is_watched { connection.link.rings().map(|rings| rings.function()) } else { None };
@@ -315,7 +317,7 @@ impl Connections {
         // What cannot be started is told at the end of the turn.
         let _ = self.devices.io.kick();
         let cost_us = watch.end();
-        let Some(rings) = connection.link.rings() else { return };
+        let rings = connection.link.rings().expect("those of functions are watched");
         if !self.stalls.is_whole(rings.function()) {
             self.charge(rings.function(), &connection.link.peer().port, cost_us);
         }
@@ -418,7 +420,11 @@ impl Connections {
 
     /// A device has done its part of a command.
     pub(super) fn on_device(&mut self, completion: Completion, now_us: u64) {
-        self.with(ReactorContext::index_of(completion.tag), now_us, |connection, context| {
+        let index = ReactorContext::index_of(completion.tag);
+        // Its buffer would be lost. A connection stays while it has anything at a device, and a
+        // device completes each request once.
+        assert!(self.table.at(index).is_some(), "a device has completed a command of no connection");
+        self.with(index, now_us, |connection, context| {
             connection.commands.on_device(completion, &mut connection.link, context);
             Ok(())
         });
@@ -446,7 +452,7 @@ impl Connections {
         let mut worked = self.local_shares.settle(now_us);
         // What is done at once settles in the next turn.
         for _ in 0..self.local_shares.admitted() {
-            let Some((ticket, reply)) = self.local_shares.next_admitted() else { break };
+            let (ticket, reply) = self.local_shares.next_admitted().expect("others only come behind them");
             worked = true;
             self.tell(reply.handle, now_us, |commands, link, context| {
                 commands.on_reply(reply.slot, CommandReply::Admitted(ticket), link, context);
@@ -485,7 +491,7 @@ impl Connections {
     /// Sends what was queued. Returns whether some of it has to wait for the next turn.
     pub(super) fn flush_dirty(&mut self, now_us: u64) -> bool {
         for _ in 0..self.dirty.len() {
-            let Some(index) = self.dirty.pop_front() else { break };
+            let index = self.dirty.pop_front().expect("others only come behind them");
             let mut is_changed = false;
             self.with(index, now_us, |connection, context| connection.flush_turn(&mut is_changed, context));
             if let Some(connection) = self.table.at(index)
