@@ -145,7 +145,7 @@ impl Waiting {
     /// The next one that is still wanted.
     fn take(&mut self) -> Option<Job> {
         while let Some(whose) = self.order.pop_front() {
-            let jobs = self.jobs.get_mut(&whose)?;
+            let jobs = self.jobs.get_mut(&whose).expect("who has a turn has jobs: they are removed together");
             jobs.retain(|job| job.wanted.strong_count() > 0);
             let job = jobs.pop_front();
             if jobs.is_empty() {
