@@ -210,12 +210,7 @@ impl Commands {
                 let slot = self.execution.slots.insert(command);
                 return Elsewhere(&mut self.execution).begin(slot, link, context);
             }
-            // The registry defers nothing but Connects, and those are taken care of where they are
-            // decided.
-            Task::DeferConnect(_) => {
-                let cqe = self.execution.queue.complete(executing, Status::INTERNAL_ERROR);
-                return link.respond(&cqe, context);
-            }
+            Task::DeferConnect(_) => unreachable!("the registry defers Connects, see `parameters_complete`"),
         };
         // The queue let it through: if it is an I/O command, its namespace exists.
         let counters =
@@ -234,7 +229,7 @@ impl Commands {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(data.len()).expect("as much as the command asked for");
         if let Err(status) = link.check(&origin.pointer, length, Way::ToHost) {
             let cqe = self.execution.queue.fail(executing, Failure { status, result: 0, lba: None });
             return link.respond(&cqe, context);
@@ -272,13 +267,11 @@ impl Commands {
                 command.phase = Phase::Elsewhere;
                 let slot = self.execution.slots.insert(command);
                 let reply = CommandRef { handle: self.execution.handle, slot };
-                let begun = work.take().map(|work| exponentiation.begin(work, reply, link.peer().about()));
-                match begun {
-                    Some(Ok(wanted)) => self.execution.computed = Some(wanted),
-                    begun => {
-                        if let (Some(Err(error)), Some(more)) =
-                            (begun, context.shared.may_log(LogSubject::Target, Kind::Unprovable))
-                        {
+                let work = work.take().expect("it is begun once");
+                match exponentiation.begin(work, reply, link.peer().about()) {
+                    Ok(wanted) => self.execution.computed = Some(wanted),
+                    Err(error) => {
+                        if let Some(more) = context.shared.may_log(LogSubject::Target, Kind::Unprovable) {
                             tracing::error!("no thread for the proofs of hosts: {error}{more}");
                         }
                         self.execution.finish(slot, Status::INTERNAL_ERROR, link, context);
@@ -374,7 +367,7 @@ impl Commands {
 
     /// The parameters of a command have come, or the data of Connect.
     fn parameters_complete(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(mut command) = self.execution.slots.remove(slot) else { return };
+        let mut command = self.execution.slots.take(slot);
         let buffer = command.buffer.take();
         let data = buffer.as_ref().map_or(&[][..], |buffer| &buffer.as_slice()[..command.length as usize]);
         let origin = command.origin();
@@ -470,10 +463,9 @@ impl Commands {
 
     /// The connection has become a queue; its host may have to prove who it is.
     fn on_connected(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let (Some(id), Some(submission_queue)) = (self.execution.queue.id(), self.execution.queue.submission_queue())
-        else {
-            return;
-        };
+        const IS_QUEUE: &str = "a Connect that has succeeded has made it a queue";
+        let id = self.execution.queue.id().expect(IS_QUEUE);
+        let submission_queue = self.execution.queue.submission_queue().expect(IS_QUEUE);
         // The port may have got another limit since the controller was created.
         let in_capsule_bytes = self.execution.queue.association().map(|association| association.port.in_capsule_bytes);
         if let Some(bytes) = in_capsule_bytes {

@@ -40,8 +40,7 @@ use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::port::PortState;
 use crate::ports::rdma_connection::{MessageMemory, Registered};
 use crate::shared::exponentiation::Exponentiation;
-use crate::shared::handle::reactor_of;
-use crate::shared::mailbox::{Mailbox, Message};
+use crate::shared::mailbox::{Mailbox, Message, mailbox_of};
 use crate::shared::range_lock::FusedLocks;
 use crate::shared::share::Unadmitted;
 use crate::shared::shares::Shares;
@@ -163,15 +162,13 @@ impl Shared {
     }
 
     /// The mailbox of the reactor that serves `handle`.
-    pub(crate) fn mailbox_of(&self, handle: Handle) -> Option<&Mailbox> {
-        self.reactors.get(reactor_of(handle))
+    pub(crate) fn mailbox_of(&self, handle: Handle) -> &Mailbox {
+        mailbox_of(&self.reactors, handle)
     }
 
     /// Leaves a message with the reactor that serves `handle`.
     pub(crate) fn post(&self, handle: Handle, message: Message) {
-        if let Some(mailbox) = self.mailbox_of(handle) {
-            mailbox.post(message);
-        }
+        self.mailbox_of(handle).post(message);
     }
 
     /// Leaves the same message with every reactor.

@@ -91,13 +91,14 @@ impl ConnectionBuffers {
         // A copied payload leaves the buffer at once; the others are given back by `Link::flush`.
         let before = context.pool.outstanding_bytes();
         link.send_buffer(cid, buffer, length, cqe, context);
-        self.usage.give(before - context.pool.outstanding_bytes());
+        self.note_given(before, context.pool);
     }
 
-    /// So many bytes of buffers have gone back to the pool: the link has sent them.
+    /// The link may have given buffers back to the pool, of which `before` bytes were in use.
     #[inline]
-    pub(crate) fn note_given(&mut self, bytes: usize) {
-        self.usage.give(bytes);
+    pub(crate) fn note_given(&mut self, before: usize, pool: &Pool) {
+        let given = before.checked_sub(pool.outstanding_bytes());
+        self.usage.give(given.expect("a link takes no buffers: what it sends comes from commands"));
     }
 
     /// Commands that wait for a buffer.
@@ -118,7 +119,8 @@ impl ConnectionBuffers {
 
     /// The command that has waited longest has a buffer.
     pub(crate) fn dequeue(&mut self) {
-        self.waiting.pop_front();
+        let first = self.waiting.pop_front();
+        debug_assert!(first.is_some(), "it was looked at before");
     }
 
     /// The command in `slot` does not wait any more.

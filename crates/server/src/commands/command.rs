@@ -205,11 +205,9 @@ impl Command {
         if self.transfer_kind() != Some(TransferKind::Compare) {
             return Status::SUCCESS;
         }
-        let length = self.length as usize;
-        match &self.buffer {
-            Some(buffer) if buffer.as_slice()[..length] == buffer.as_slice()[length..2 * length] => Status::SUCCESS,
-            _ => Status::COMPARE_FAILURE,
-        }
+        let buffer = self.buffer.as_ref().expect("a device gives back the memory that it read into");
+        let (read, sent) = buffer.as_slice()[..2 * self.length as usize].split_at(self.length as usize);
+        if read == sent { Status::SUCCESS } else { Status::COMPARE_FAILURE }
     }
 
     /// What it does with one run of blocks, if that is what it does.

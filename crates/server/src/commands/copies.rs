@@ -66,28 +66,35 @@ impl PendingCopies {
     }
 }
 
+/// Why a copy has its buffer: it gets one before it begins, and each piece comes back from its
+/// device with it.
+const HAS_BUFFER: &str = "a copy has its buffer between two pieces";
+
 /// The copy that a command is.
-pub(crate) fn copy_of(command: &mut Command) -> Option<&mut Copy> {
-    if let Task::Io(IoTask::Copy(copy)) = &mut command.task { Some(copy) } else { None }
+///
+/// # Panics
+/// It is none.
+pub(crate) fn copy_of(command: &mut Command) -> &mut Copy {
+    let Task::Io(IoTask::Copy(copy)) = &mut command.task else { unreachable!("only copies have pieces") };
+    copy
 }
 
-/// How to read the next piece of a copy: where, what, and how many bytes. `None` where the buffer
-/// is missing.
-pub(crate) fn read_piece(command: &mut Command) -> Option<(DeviceId, Operation, usize)> {
-    let (from, len) = copy_of(command)?.piece()?;
-    let data = command.buffer.take()?.into();
-    Some((from.device, Operation::Read { offset: from.offset_bytes, len, data }, len))
+/// How to read the next piece of a copy: where, what, and how many bytes.
+pub(crate) fn read_piece(command: &mut Command) -> (DeviceId, Operation, usize) {
+    let (from, len) = copy_of(command).piece().expect("a copy whose last piece was written is over");
+    let data = command.buffer.take().expect(HAS_BUFFER).into();
+    (from.device, Operation::Read { offset: from.offset_bytes, len, data }, len)
 }
 
-/// How to write the piece that was read. `None` where the buffer is missing.
-pub(crate) fn write_piece(command: &mut Command) -> Option<(DeviceId, Operation)> {
-    let copy = copy_of(command)?;
-    let changed = copy.changed()?;
+/// How to write the piece that was read.
+pub(crate) fn write_piece(command: &mut Command) -> (DeviceId, Operation) {
+    let copy = copy_of(command);
+    let changed = copy.changed().expect("what was read has a place");
     let device = copy.target_device();
     let fua = copy.fua();
-    let len = usize::try_from(changed.end - changed.start).ok()?;
-    let data = command.buffer.take()?.into();
-    Some((device, Operation::Write { offset: changed.start, len, data, fua }))
+    let len = usize::try_from(changed.end - changed.start).expect("a piece fits into its buffer");
+    let data = command.buffer.take().expect(HAS_BUFFER).into();
+    (device, Operation::Write { offset: changed.start, len, data, fua })
 }
 
 /// A device has completed a read or write of a copy with `status`.
@@ -101,9 +108,9 @@ pub(crate) fn piece_done(command: &mut Command, status: Status, shared: &Shared)
     if copy.is_writing() {
         return if copy.advance() { CopyStep::Done } else { CopyStep::Read };
     }
-    let length = copy.piece().map_or(0, |(_, length)| length);
-    let piece = buffer.as_mut().and_then(|buffer| buffer.as_mut_slice().get_mut(..length));
-    if let Some(Err(status)) = piece.map(|piece| check_piece(copy, piece, shared)) {
+    let (_, length) = copy.piece().expect("it was read");
+    let buffer = buffer.as_mut().expect(HAS_BUFFER);
+    if let Err(status) = check_piece(copy, &mut buffer.as_mut_slice()[..length], shared) {
         return CopyStep::Damaged(status);
     }
     copy.begin_write();

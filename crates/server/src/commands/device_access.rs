@@ -137,7 +137,7 @@ impl DeviceAccess {
             return None;
         }
         let at = context.retry.iter().position(|(_, request)| request.tag == tag)?;
-        let (_, request) = context.retry.remove(at)?;
+        let (_, request) = context.retry.remove(at).expect("its place was found");
         let action = request.operation.action();
         Some(request.complete(Err(Error::Aborted { action })))
     }

@@ -99,12 +99,8 @@ impl DriveAccess {
         context: &ReactorContext<'_>,
     ) -> impl FnOnce(Result<DriveReply, Refusal>) + Send + use<> {
         let reply = CommandRef { handle: self.handle, slot };
-        let mailbox = context.shared.mailbox_of(self.handle).cloned();
-        move |answer| {
-            if let Some(mailbox) = mailbox {
-                mailbox.post(Message::Reply { to: reply, reply: CommandReply::Drive(answer) });
-            }
-        }
+        let mailbox = context.shared.mailbox_of(self.handle).clone();
+        move |answer| mailbox.post(Message::Reply { to: reply, reply: CommandReply::Drive(answer) })
     }
 
     // ---- answers
@@ -199,8 +195,8 @@ impl DriveAccess {
     /// Has `message` posted to this connection's reactor when the drive's thread has come to the
     /// end of what it was asked before. `false` if there is no such thread.
     fn post_after_all(&self, message: Message, queue: &Queue, context: &ReactorContext<'_>) -> bool {
-        let mailbox = context.shared.mailbox_of(self.handle).cloned();
-        let (Some((_, actor)), Some(mailbox)) = (drive_of(queue, context), mailbox) else { return false };
+        let mailbox = context.shared.mailbox_of(self.handle).clone();
+        let Some((_, actor)) = drive_of(queue, context) else { return false };
         actor.after_all(move || mailbox.post(message));
         true
     }

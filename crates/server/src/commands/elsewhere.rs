@@ -22,7 +22,7 @@ pub(super) struct Elsewhere<'a>(pub(super) &'a mut Execution);
 impl Elsewhere<'_> {
     /// Starts what another queue, the drive or the link does for a command.
     pub(super) fn begin(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.0.slots.get_mut(slot) else { return };
+        let command = self.0.slots.known(slot);
         let reply = CommandRef { handle: self.0.handle, slot };
         match &mut command.task {
             Task::Drive(drive) => {
@@ -62,6 +62,7 @@ impl Elsewhere<'_> {
 
     /// One of the connections that a reset closes is gone.
     pub(super) fn on_closed(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
+        // If not, this connection has ended, too, and its commands are forgotten.
         if let Some(Command { task: Task::Reset(quiesce), .. }) = self.0.slots.get_mut(slot) {
             quiesce.closed();
             self.continue_reset(slot, link, context);
@@ -72,12 +73,14 @@ impl Elsewhere<'_> {
     pub(super) fn continue_reset(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let devices = context.devices;
         loop {
-            let Some(Command { task: Task::Reset(quiesce), .. }) = self.0.slots.get_mut(slot) else { return };
+            let Task::Reset(quiesce) = &mut self.0.slots.known(slot).task else {
+                unreachable!("nothing takes the slot of a reset before it is done")
+            };
             match quiesce.advance() {
                 // A device whose namespace was removed meanwhile has nothing to flush for anybody.
                 QuiesceStep::Flush(device) if devices.device(device).is_none() => {}
                 QuiesceStep::Flush(device) => {
-                    match self.0.send_to_device(slot, device, Some(Operation::Flush), link, context) {
+                    match self.0.send_to_device(slot, device, Operation::Flush, link, context) {
                         CommandOutcome::Flushed(_) => {}
                         CommandOutcome::Continues => return,
                         outcome @ (CommandOutcome::Parameters(_) | CommandOutcome::Forgotten) => {
@@ -101,6 +104,7 @@ impl Elsewhere<'_> {
         context: &mut ReactorContext<'_>,
     ) -> Option<(Step, Origin)> {
         self.0.drive.note_answer(slot);
+        // Where the connection has ended, what it asked was withdrawn or is heard by nobody.
         let command = self.0.slots.get_mut(slot)?;
         let answer = match (&mut command.task, answer) {
             (Task::Drive(_), Err(refusal)) => Err(refusal),
@@ -124,6 +128,7 @@ impl Elsewhere<'_> {
 
     /// One of the queues whose commands are preempted has nothing left at a device.
     pub(super) fn on_preempted(&mut self, slot: u32) -> Option<(Step, Origin)> {
+        // The connection may have ended meanwhile, and its commands are forgotten.
         let Some(Command { task: Task::Drive(task), .. }) = self.0.slots.get_mut(slot) else { return None };
         let answer = DriveTask::preempted(task)?;
         self.decide(slot, Ok(answer))
@@ -133,14 +138,14 @@ impl Elsewhere<'_> {
     /// place.
     pub(super) fn on_computed(&mut self, slot: u32, computed: Computed) -> Option<(Step, Origin)> {
         self.0.slots.get(slot).filter(|command| matches!(command.task, Task::Authenticate(_)))?;
-        let command = self.0.slots.remove(slot)?;
+        let command = self.0.slots.take(slot);
         self.0.computed = None;
         let origin = command.origin();
         Some((self.0.queue.computed(command.executing, computed), origin))
     }
 
     fn decide(&mut self, slot: u32, answer: Result<ebof_drive::Answer, Refusal>) -> Option<(Step, Origin)> {
-        let command = self.0.slots.remove(slot)?;
+        let command = self.0.slots.take(slot);
         let origin = command.origin();
         Some((self.0.queue.answer(command.executing, answer), origin))
     }

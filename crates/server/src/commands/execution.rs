@@ -20,7 +20,7 @@ use crate::commands::fused::{first_half, lock_change, lock_if_complete, other_ha
 use crate::commands::memory;
 use crate::commands::protection;
 use crate::commands::slots::Slots;
-use crate::drives::device::operation;
+use crate::drives::device::{buffer_of, operation};
 use crate::link::{Fetch, Link, Stopped};
 use crate::ports::port::PortState;
 use crate::shared::mailbox::CommandRef;
@@ -100,7 +100,7 @@ impl Execution {
 
     /// Fetches the data of a command that has its buffer, if the host sends any, and runs it.
     fn fetch(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
-        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
+        let command = self.slots.known(slot);
         let takes_data = command.task.takes_data() && command.mapped.is_none();
         let Some(buffer) = command.buffer.take_if(|_| takes_data) else { return self.run(slot, link, context) };
         command.phase = Phase::Receiving;
@@ -128,10 +128,10 @@ impl Execution {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) -> CommandOutcome {
-        let Some(command) = self.slots.get_mut(slot) else {
-            self.buffers.give(buffer, context);
-            return CommandOutcome::Continues;
-        };
+        // Whoever ends a command has its link stop fetching, and with `Stopped::Arriving` it stays
+        // until this.
+        let command = self.slots.known(slot);
+        assert!(command.phase == Phase::Receiving, "data came for a command that is {:?}", command.phase);
         command.buffer = Some(buffer);
         command.marks.fetched_us = context.now_us;
         if !is_intact {
@@ -145,16 +145,11 @@ impl Execution {
     /// Goes on with the first command that waits for a buffer, if there is one for it now.
     pub(super) fn resume_next(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) -> Option<CommandOutcome> {
         let slot = self.buffers.first_waiting()?;
-        let bytes = self.slots.get(slot).map_or(0, Command::buffer_bytes);
-        let buffer = self.buffers.take(bytes, false, context)?;
+        let command = self.slots.known(slot);
+        let buffer = self.buffers.take(command.buffer_bytes(), false, context)?;
         self.buffers.dequeue();
-        match self.slots.get_mut(slot) {
-            Some(command) => {
-                command.buffer = Some(buffer);
-                command.marks.buffered_us = context.now_us;
-            }
-            None => self.buffers.give(buffer, context),
-        }
+        command.buffer = Some(buffer);
+        command.marks.buffered_us = context.now_us;
         Some(self.fetch(slot, link, context))
     }
 
@@ -162,7 +157,7 @@ impl Execution {
 
     /// All data of the host have arrived, or there are none: does the work.
     fn run(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
-        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
+        let command = self.slots.known(slot);
         if let Some(status) = command.failed {
             command.phase = Phase::Waiting;
             self.stop(slot, status, link, context);
@@ -176,7 +171,7 @@ impl Execution {
 
     /// No lock delays the command any more: goes to the device.
     fn run_io(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
+        let command = self.slots.known(slot);
         if let Err(status) = protection::check_outbound(command, context.shared) {
             return self.end(slot, status, link, context);
         }
@@ -198,10 +193,10 @@ impl Execution {
             }
             IoTask::Copy(copy) if copy.is_writing() => return self.write_piece(slot, link, context),
             IoTask::Copy(_) => return self.copies.push(slot, command),
-            IoTask::Flush(device) => (*device, Some(Operation::Flush)),
+            IoTask::Flush(device) => (*device, Operation::Flush),
             IoTask::Deallocate(device, ranges) => {
                 let ranges = ranges.iter().map(ebof_fabrics::ByteRange::bytes).collect();
-                (*device, Some(Operation::Deallocate { ranges }))
+                (*device, Operation::Deallocate { ranges })
             }
         };
         self.send(slot, device, operation, link, context);
@@ -212,7 +207,7 @@ impl Execution {
         &mut self,
         slot: u32,
         device: DeviceId,
-        operation: Option<Operation>,
+        operation: Operation,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
@@ -226,19 +221,32 @@ impl Execution {
         &mut self,
         slot: u32,
         device: DeviceId,
-        operation: Option<Operation>,
+        operation: Operation,
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) -> CommandOutcome {
         let devices = context.devices;
-        // The namespace may have gone away between the decision and now.
-        let (Some(operation), Some(at)) = (operation, devices.device(device)) else {
-            self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+        let Some(at) = devices.device(device) else {
+            self.end_without_device(slot, operation, link, context);
             return CommandOutcome::Continues;
         };
-        let Some(command) = self.slots.get_mut(slot) else { return CommandOutcome::Continues };
+        let command = self.slots.known(slot);
         let submitted = self.devices.submit((slot, command), (device, at), operation, &self.queue, context);
         self.on_submitted(submitted, at, link, context)
+    }
+
+    /// The namespace has gone away since the queue decided: while its data were on their way, or it
+    /// waited for a lock or for its share of the drive.
+    #[cold]
+    fn end_without_device(
+        &mut self,
+        slot: u32,
+        operation: Operation,
+        link: &mut Link,
+        context: &mut ReactorContext<'_>,
+    ) {
+        self.slots.known(slot).buffer = buffer_of(operation);
+        self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
     }
 
     /// A command that waited for its share of the drive may go to its device.
@@ -250,16 +258,15 @@ impl Execution {
         }
         // A pair may have begun since the command began to wait.
         if context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context) {
-            if let Some(command) = self.slots.get_mut(slot) {
-                command.ticket = None;
-            }
+            self.slots.known(slot).ticket = None;
             return;
         }
-        let Some((device, operation)) = self.devices.take_held(slot) else { return };
+        let (device, operation) = self.devices.take_held(slot).expect("a command is held with what it asks for");
         let devices = context.devices;
-        let (Some(command), Some(at)) = (self.slots.get_mut(slot), devices.device(device)) else {
-            return self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
+        let Some(at) = devices.device(device) else {
+            return self.end_without_device(slot, operation, link, context);
         };
+        let command = self.slots.known(slot);
         let submitted = self.devices.submit_now((slot, command), at, operation, context);
         let outcome = self.on_submitted(submitted, at, link, context);
         assert_continues(outcome);
@@ -289,7 +296,9 @@ impl Execution {
         context: &mut ReactorContext<'_>,
     ) -> CommandOutcome {
         let slot = ReactorContext::slot_of(completion.tag);
-        let Some(command) = self.slots.get_mut(slot) else { unreachable!("a command at a device keeps its slot") };
+        // Neither an Abort nor the end of its connection takes it out before the device is done.
+        let command = self.slots.known(slot);
+        assert!(command.phase == Phase::AtDevice, "a device has completed a command that is {:?}", command.phase);
         command.buffer = completion.data.and_then(Segments::into_buffer);
         command.phase = Phase::Elsewhere;
         self.devices.note_done(&mut command.ticket, context);
@@ -310,13 +319,23 @@ impl Execution {
                 status
             }
         };
-        match self.slots.get(slot).map(|command| &command.task) {
+        match &command.task {
             _ if is_whole => self.finish(slot, status, link, context),
             // Whatever has become of a flush, the controller is reset.
-            Some(Task::Reset(_)) => return CommandOutcome::Flushed(slot),
-            Some(Task::Io(IoTask::Copy(_))) => self.copy_done(slot, status, link, context),
-            Some(Task::Io(io)) if io.fused().is_some() => self.half_done(slot, status, link, context),
-            _ => self.finish(slot, status, link, context),
+            Task::Reset(_) => return CommandOutcome::Flushed(slot),
+            Task::Io(IoTask::Copy(_)) => self.copy_done(slot, status, link, context),
+            Task::Io(io) if io.fused().is_some() => self.half_done(slot, status, link, context),
+            Task::Io(_) => self.finish(slot, status, link, context),
+            Task::Reply(_)
+            | Task::Receive
+            | Task::Connect
+            | Task::DeferConnect(_)
+            | Task::Shared
+            | Task::Drive(_)
+            | Task::LbaStatus(_)
+            | Task::Abort(..)
+            | Task::Authenticate(_)
+            | Task::Rings(_) => unreachable!("it asks nothing of a device"),
         }
         if severe {
             drive_access::save_errors(&self.queue, context);
@@ -328,7 +347,7 @@ impl Execution {
 
     /// Completes a command: its data and its response are queued for sending.
     pub(super) fn finish(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.remove(slot) else { return };
+        let command = self.slots.take(slot);
         if let Some(place) = command.counters {
             self.counters.count(place, &command, status, link, context);
         }
@@ -365,6 +384,7 @@ impl Execution {
     /// Ends a command with `status`. Where data of the host are on their way, the response follows
     /// them; what is at a device ends when that is done with it.
     pub(super) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
+        // Who stops all commands of a namespace may come to a half that has ended with the other.
         let Some(command) = self.slots.get_mut(slot) else { return };
         if command.phase == Phase::AtDevice {
             command.failed = Some(status);
@@ -374,7 +394,7 @@ impl Execution {
         if command.phase == Phase::Receiving {
             match link.stop_fetching(command.cid, slot) {
                 Stopped::Arriving => return command.failed = Some(status),
-                Stopped::Ended(buffer) => command.buffer = buffer,
+                Stopped::Ended(buffer) => command.buffer = Some(buffer),
             }
         }
         if let Some(buffer) = self.devices.withdraw_held(slot) {
@@ -388,11 +408,10 @@ impl Execution {
     /// Drops one command without an answer: its connection is gone.
     pub(super) fn forget(&mut self, slot: u32, context: &mut ReactorContext<'_>) {
         let held = self.devices.withdraw_held(slot);
-        if let Some(command) = self.slots.remove(slot) {
-            self.queue.abandon(command.executing);
-            if let Some(buffer) = command.buffer.or(held) {
-                self.buffers.give(buffer, context);
-            }
+        let command = self.slots.take(slot);
+        self.queue.abandon(command.executing);
+        if let Some(buffer) = command.buffer.or(held) {
+            self.buffers.give(buffer, context);
         }
     }
 
@@ -403,7 +422,7 @@ impl Execution {
     #[cold]
     fn must_wait_for_lock(&mut self, slot: u32, context: &ReactorContext<'_>) -> bool {
         let owner = CommandRef { handle: self.handle, slot };
-        let Some(command) = self.slots.get_mut(slot) else { return false };
+        let command = self.slots.known(slot);
         let Some(lock) = lock_change(&context.shared.fused_locks, &command.task, owner) else { return false };
         command.lock = Some(Box::new(lock));
         command.phase = Phase::Waiting;
@@ -418,8 +437,8 @@ impl Execution {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
+        // The command was aborted meanwhile, and its slot may have a new one.
         let Some(command) = self.slots.get_mut(slot) else { return };
-        // The slot may have a new command: this one was aborted.
         if command.lock.as_ref().is_none_or(|lock| lock.number() != number) {
             return;
         }
@@ -430,19 +449,20 @@ impl Execution {
         command.lock = None;
         match self.devices.take_held(slot) {
             // It was to go to its device before.
-            Some((device, operation)) => self.send(slot, device, Some(operation), link, context),
+            Some((device, operation)) => self.send(slot, device, operation, link, context),
             None => self.run_io(slot, link, context),
         }
     }
 
     /// A device has done its part of a pair, with `status`.
     fn half_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
+        let command = self.slots.known(slot);
         let status = command.failed.filter(|_| status.is_success()).unwrap_or(status);
         if first_half(&command.task).is_none() || !status.is_success() {
             return self.finish_half(slot, status, link, context);
         }
         let lock = command.lock.take();
+        // It may have been aborted while this one was at the device.
         let second = other_half(&self.slots, slot);
         let Some((second, Command { task: Task::Io(IoTask::Transfer(transfer)), buffer, lock: of_second, .. })) =
             second.and_then(|second| Some((second, self.slots.get_mut(second)?)))
@@ -474,21 +494,16 @@ impl Execution {
             if !link.has_share() {
                 return;
             }
-            let Some(slot) = self.copies.pop() else { return };
-            let Some(command) = self.slots.get_mut(slot) else { continue };
-            match copies::read_piece(command) {
-                Some((device, operation, length)) => {
-                    link.charge(2 * length);
-                    self.send(slot, device, Some(operation), link, context);
-                }
-                None => self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context),
-            }
+            let slot = self.copies.pop().expect("a piece takes no other copy off the list");
+            let (device, operation, length) = copies::read_piece(self.slots.known(slot));
+            link.charge(2 * length);
+            self.send(slot, device, operation, link, context);
         }
     }
 
     /// A device has completed a read or write of a copy with `status`.
     fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
+        let command = self.slots.known(slot);
         match copies::piece_done(command, status, context.shared) {
             CopyStep::Write => {
                 if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {
@@ -506,18 +521,15 @@ impl Execution {
     }
 
     fn write_piece(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
-        match copies::write_piece(command) {
-            Some((device, operation)) => self.send(slot, device, Some(operation), link, context),
-            None => self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context),
-        }
+        let (device, operation) = copies::write_piece(self.slots.known(slot));
+        self.send(slot, device, operation, link, context);
     }
 
     /// What was copied counts as read from the sources' namespaces too.
     fn finish_copy(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let Some(command) = self.slots.get_mut(slot) else { return };
+        let command = self.slots.known(slot);
         let latency_us = context.now_us.saturating_sub(command.started_us);
-        let read = copies::copy_of(command).map(|copy| copy.read_bytes()).unwrap_or_default();
+        let read = copies::copy_of(command).read_bytes();
         self.counters.count_read(read.into_iter(), latency_us, &self.queue, context.shared);
         self.finish(slot, Status::SUCCESS, link, context);
     }

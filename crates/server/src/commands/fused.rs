@@ -77,16 +77,15 @@ pub(crate) fn first_half(task: &Task) -> Option<Extent> {
 
 /// A half of a pair has its data. When the other one has, too, the pair asks for its lock.
 pub(crate) fn lock_if_complete(commands: &mut Slots<Command>, slot: u32, handle: Handle, locks: &Arc<FusedLocks>) {
-    let Some(command) = commands.get_mut(slot) else { return };
-    command.phase = Phase::Waiting;
+    commands.known(slot).phase = Phase::Waiting;
+    // The second half may have still to come. A first one that ends takes the second with it.
     let Some(other) = other_half(commands, slot) else { return };
-    if commands.get(other).is_none_or(|other| other.phase != Phase::Waiting) {
+    if commands.known(other).phase != Phase::Waiting {
         return;
     }
     for slot in [slot, other] {
-        if let Some(command) = commands.get_mut(slot)
-            && let Some(extent) = first_half(&command.task)
-        {
+        let command = commands.known(slot);
+        if let Some(extent) = first_half(&command.task) {
             let lock = locks.lock_pair(extent.device, extent.bytes(), CommandRef { handle, slot });
             command.lock = Some(Box::new(lock));
         }
@@ -107,6 +106,7 @@ mod tests {
     use ebof_nvme::Nsid;
 
     use super::*;
+    use crate::shared::mailbox::Mailbox;
 
     const COMMAND: CommandRef = CommandRef { handle: Handle(0), slot: 0 };
 
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn changes_of_a_pairs_bytes_wait_and_other_pairs_wait_in_order() {
-        let locks = Arc::new(FusedLocks::new(Vec::new()));
+        let locks = Arc::new(FusedLocks::new(vec![Mailbox::without_bell()]));
         let pair = locks.lock_pair(DeviceId(1), extent(0).bytes(), COMMAND);
         assert!(lock_change(&locks, &write(0, None), COMMAND).is_some());
         assert!(lock_change(&locks, &write(4096, None), COMMAND).is_none(), "other bytes");

@@ -31,6 +31,11 @@ pub(crate) fn check_outbound(command: &mut Command, shared: &Shared) -> Result<(
     Ok(())
 }
 
+/// Why there is a buffer: a command with protection information has one whatever it does
+/// ([`Transfer::buffer_bytes`]), it is never mapped ([`Command::direct_way`]), and its device gives
+/// the buffer back.
+const HAS_BUFFER: &str = "a command with protection information has a buffer";
+
 #[cold]
 fn check_sent(
     command: &mut Command,
@@ -41,8 +46,7 @@ fn check_sent(
     let ProtectionChecks { rules, device_bytes, .. } = checks;
     let data_bytes = checks.data_bytes as usize;
     let length = device_bytes as usize;
-    let Some(buffer) = &mut command.buffer else { return Ok(()) };
-    let bytes = buffer.as_mut_slice();
+    let bytes = command.buffer.as_mut().expect(HAS_BUFFER).as_mut_slice();
     // The host's data of a Compare stand behind the place of the device's.
     let target = if kind == TransferKind::Compare { length..2 * length } else { 0..length };
     let Some(blocks) = bytes.get_mut(target) else { return Err(Status::INTERNAL_ERROR) };
@@ -97,7 +101,7 @@ fn check_read(
             return Status::SUCCESS;
         }
     }
-    let Some(buffer) = &mut command.buffer else { return Status::SUCCESS };
+    let buffer = command.buffer.as_mut().expect(HAS_BUFFER);
     let Some((blocks, rest)) = buffer.as_mut_slice().split_at_mut_checked(length) else {
         return Status::INTERNAL_ERROR;
     };

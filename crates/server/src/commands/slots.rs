@@ -42,6 +42,28 @@ impl<T> Slots<T> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
+    /// The command of a step of its own way: whoever ends it takes it off every list on which it
+    /// waits, so that nothing goes on with it afterwards. Where an answer may come late, or the
+    /// slot may be used again, there is [`Slots::get_mut`].
+    ///
+    /// # Panics
+    /// The slot is free.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn known(&mut self, slot: u32) -> &mut T {
+        self.get_mut(slot).expect("a command keeps its slot until it ends")
+    }
+
+    /// Takes the command of a step of its own way out, as [`Slots::known`] gives it.
+    ///
+    /// # Panics
+    /// The slot is free.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn take(&mut self, slot: u32) -> T {
+        self.remove(slot).expect("a command keeps its slot until it ends")
+    }
+
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }

@@ -43,6 +43,9 @@ pub(crate) struct DirectFunction {
     pub(crate) memory: HostMemory,
     footing: Footing,
     pub(crate) signals: Signals,
+    /// The host's queues. It rings doorbells of queues that it has deleted, deletes a Completion
+    /// Queue while the connection of the Submission Queue is about to end, and resets the
+    /// controller at any time: what is to be done with a queue that is not there is not done.
     submission: BTreeMap<u16, Submission>,
     completion: BTreeMap<u16, Completion>,
     /// The page of doorbells that the client has mapped: nothing tells when they are rung.

@@ -188,6 +188,7 @@ impl DriveActor {
         let own = Arc::clone(self);
         let (submitted, queued) = SubmittedRequest::new(Box::new(reply));
         self.medium.run(Box::new(move |store| {
+            // It was withdrawn.
             let Some(begun) = queued.begin() else { return };
             let marked = store.mark_bad(volume, blocks);
             if let Err(error) = &marked
@@ -264,6 +265,7 @@ impl DriveActor {
     fn process(self: &Arc<Self>, store: &mut Store, request: Request, origin: Origin, queued: QueuedRequest) {
         let waiting = self.handover().wait(Waiting { request, origin, queued });
         let Some(Waiting { request, origin, queued }) = waiting else { return };
+        // It was withdrawn.
         let Some(begun) = queued.begin() else { return };
         let is_overdue = self.handover().check_overdue(&request);
         let (answer, Aftermath { erased, hands_over }) = match is_overdue {
@@ -408,6 +410,7 @@ impl DriveActor {
             tracing::info!(drive = self.name(), "commands to what was taken away have ended at last");
         }
         self.target.show(None, &[], &[]);
+        // It was overdue, and others have been let through meanwhile.
         let Some(drained) = drained else { return };
         if let Some((begun, reply)) = drained.request {
             begun.reply(Ok(reply));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use ebof_backend::{Class, Device, Operation, Segments};
+use ebof_backend::{Buffer, Class, Device, Operation, Segments};
 use ebof_fabrics::{DeviceId, Extent, TransferKind};
 use ebof_nvme::Status;
 
@@ -42,22 +42,36 @@ impl DeviceTable {
     }
 }
 
-/// What a device is asked for; `None` where the buffer for it is missing.
-pub(crate) fn operation(kind: TransferKind, extent: &Extent, memory: Option<Segments>) -> Option<Operation> {
+/// Why a command has memory: it takes a buffer before anything else, or has the host's memory
+/// mapped, and gives neither away before it asks its device.
+const HAS_MEMORY: &str = "a transfer has memory until it goes to its device";
+
+/// What a device is asked for.
+///
+/// # Panics
+/// The memory for it is missing.
+pub(crate) fn operation(kind: TransferKind, extent: &Extent, memory: Option<Segments>) -> Operation {
     let Extent { offset_bytes: offset, length_bytes, deallocate, fua, .. } = *extent;
     let len = length_bytes as usize;
-    match kind {
-        TransferKind::Read | TransferKind::Compare | TransferKind::Verify => {
-            memory.map(|data| Operation::Read { offset, len, data })
+    match (kind, memory) {
+        (TransferKind::Read | TransferKind::Compare | TransferKind::Verify, memory) => {
+            Operation::Read { offset, len, data: memory.expect(HAS_MEMORY) }
         }
-        TransferKind::Write => memory.map(|data| Operation::Write { offset, len, data, fua }),
+        (TransferKind::Write, memory) => Operation::Write { offset, len, data: memory.expect(HAS_MEMORY), fua },
         // With a buffer, where blocks have protection information: zeros with theirs.
-        TransferKind::WriteZeroes => Some(match memory {
-            Some(data) => Operation::Write { offset, len, data, fua },
-            None => Operation::WriteZeroes { offset, len: length_bytes.into(), deallocate, fua },
-        }),
-        // The drive's, not the device's.
-        TransferKind::WriteUncorrectable => None,
+        (TransferKind::WriteZeroes, Some(data)) => Operation::Write { offset, len, data, fua },
+        (TransferKind::WriteZeroes, None) => {
+            Operation::WriteZeroes { offset, len: length_bytes.into(), deallocate, fua }
+        }
+        (TransferKind::WriteUncorrectable, _) => unreachable!("the drive marks blocks, and no device"),
+    }
+}
+
+/// The buffer of what a device is not asked for after all.
+pub(crate) fn buffer_of(operation: Operation) -> Option<Buffer> {
+    match operation {
+        Operation::Read { data, .. } | Operation::Write { data, .. } => Segments::into_buffer(data),
+        Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => None,
     }
 }
 

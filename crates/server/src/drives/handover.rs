@@ -231,13 +231,9 @@ impl Handover {
         if !std::mem::replace(&mut draining.is_cancelled, true) {
             return Hurry::Cancel(draining.lost.clone());
         }
-        match self.draining.take() {
-            Some(Draining { number, withheld, lost, request, .. }) => {
-                self.overdue.insert(number, withheld);
-                Hurry::GiveUp { lost, request: request.map(|(begun, _)| begun) }
-            }
-            None => Hurry::Nothing,
-        }
+        let Draining { number, withheld, lost, request, .. } = self.draining.take().expect("it was there above");
+        self.overdue.insert(number, withheld);
+        Hurry::GiveUp { lost, request: request.map(|(begun, _)| begun) }
     }
 
     /// The requests that have waited.
@@ -257,6 +253,8 @@ impl Handover {
             return;
         }
         self.number += 1;
+        // Requests that hand something over wait while another one is being handed over.
+        assert!(self.draining.is_none(), "one handover begins after the other");
         self.draining = Some(Draining {
             number: self.number,
             withheld: Withheld::new(lost, before, after),

@@ -119,6 +119,7 @@ struct Reading {
 
 impl Job for SelfTest {
     fn step(&mut self, store: &mut Store) -> Progress {
+        // The drive is being closed: its jobs outlive it for a moment.
         let Some(actor) = self.actor.upgrade() else { return Progress::Done };
         let Some(step) = actor.drive().state().self_test.step() else {
             actor.jobs.testing.store(false, Ordering::Relaxed);
@@ -166,6 +167,7 @@ impl SelfTest {
     /// Reads a part of an extent; the result when there is one.
     fn read(&mut self, actor: &DriveActor, store: &mut Store, nsid: Nsid, ordinal: u64) -> Option<Result<(), Failure>> {
         let volume = actor.drive().state().namespaces.get(&nsid.0).map(|namespace| namespace.volume);
+        // Deleting the namespace has ended the test, or it is about the next one.
         let Some((volume, thin)) = volume.and_then(|volume| Some((volume, store.thin(volume)?))) else {
             return Some(Ok(()));
         };
@@ -180,7 +182,8 @@ impl SelfTest {
                 }
             }
         };
-        let block = u64::from(actor.medium().device(volume)?.geometry().logical_block_bytes);
+        let device = actor.medium().device(volume).expect("it was found above, and only this thread removes it");
+        let block = u64::from(device.geometry().logical_block_bytes);
         let first = reading.next / block;
         let last = reading.end.min(reading.next + STEP_BYTES) / block;
         // What a host has marked as not to be read is not the drive's fault.

@@ -110,8 +110,8 @@ impl Tasks {
             return Err(NotBegun::Taken(taken));
         }
         while state.tasks.len() >= ENDED_MAX + RUNNING_MAX {
-            let Some(oldest) = state.tasks.iter().position(|kept| kept.task.is_over()) else { break };
-            state.tasks.remove(oldest);
+            let oldest = state.tasks.iter().position(|kept| kept.task.is_over());
+            state.tasks.remove(oldest.expect("fewer of them run than that, as was looked at above"));
         }
         state.last_id += 1;
         let what = match changes.as_slice() {
@@ -180,7 +180,8 @@ impl Tasks {
     fn update(&self, id: u64, update: impl FnOnce(&mut Task)) {
         let mut state = self.state();
         let now_ms = self.clock.now_ms();
-        let Some(kept) = state.tasks.iter_mut().find(|kept| kept.task.id == id) else { return };
+        let kept = state.tasks.iter_mut().find(|kept| kept.task.id == id);
+        let kept = kept.expect("a task is kept while it runs");
         update(&mut kept.task);
         kept.task.revision += 1;
         kept.task.elapsed_ms = now_ms.saturating_sub(kept.began_ms);

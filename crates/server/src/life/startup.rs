@@ -269,6 +269,7 @@ impl Devices {
     pub(crate) fn identified<'s>(&self, subsystem: &'s Subsystem) -> Vec<(&'s Namespace, &OpenNamespace, Identifiers)> {
         let mut found: Vec<(&'s Namespace, &OpenNamespace, Identifiers)> = Vec::new();
         for namespace in &subsystem.namespaces {
+            // It is missing.
             let Some(open) = self.device(subsystem, namespace) else { continue };
             let again = found.iter().any(|(_, before, _)| before.object == open.object);
             found.push((namespace, open, identifiers(subsystem, namespace, open.object, again)));

@@ -69,7 +69,7 @@ fn end(transactions: &[(&OpenDrive, String, bool)]) -> BTreeSet<String> {
                 left.remove(&at);
             }
             Ok((at, Err(Refusal { status, .. }))) => {
-                let Some((drive, id, is_made)) = transactions.get(at) else { continue };
+                let (drive, id, is_made) = &transactions[at];
                 if *is_made {
                     drive.actor.store_end_later(id);
                 }
@@ -85,5 +85,5 @@ fn end(transactions: &[(&OpenDrive, String, bool)]) -> BTreeSet<String> {
             }
         }
     }
-    left.into_iter().filter_map(|at| transactions.get(at)).map(|(_, id, _)| id.clone()).collect()
+    left.into_iter().map(|at| transactions[at].1.clone()).collect()
 }

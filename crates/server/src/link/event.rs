@@ -26,14 +26,10 @@ impl Fetch {
     pub(super) fn fill(&mut self, source: Option<&[u8]>) -> bool {
         let length = self.length as usize;
         let source = source.and_then(|source| source.get(..length));
-        let target = self.buffer.as_mut_slice().get_mut(self.offset..self.offset + length);
-        match (source, target) {
-            (Some(source), Some(target)) => {
-                target.copy_from_slice(source);
-                true
-            }
-            _ => length == 0,
-        }
+        let Some(source) = source else { return length == 0 };
+        // The buffer was taken for so many bytes, there.
+        self.buffer.as_mut_slice()[self.offset..self.offset + length].copy_from_slice(source);
+        true
     }
 }
 
@@ -45,6 +41,9 @@ pub(crate) struct Inline<'a> {
     pub(crate) is_intact: bool,
 }
 
+/// Why a command whose data are awaited has a buffer at its link.
+pub(super) const AWAITED: &str = "a link has the buffer of a command until its data have come";
+
 /// What has become of data that [`Link::stop_fetching`](super::Link::stop_fetching) was asked to
 /// give up.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ pub(crate) enum Stopped {
     /// They are on their way: [`Event::Fetched`] comes, and only then may the command be completed.
     Arriving,
     /// Nothing comes any more.
-    Ended(Option<Buffer>),
+    Ended(Buffer),
 }
 
 /// What a link learns when its connection has become a queue.

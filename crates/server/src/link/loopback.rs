@@ -10,8 +10,9 @@ use ebof_backend::{Buffer, Device};
 use ebof_loopback::{Bell, Capsule, CompletionMessage, TargetEnd};
 use ebof_nvme::{Cid, Cqe, Sqe};
 
+use super::event::AWAITED;
 use super::message_queue::MessageQueue;
-use super::transport::{Lender, Messages, Notifier, Transport};
+use super::transport::{BLOCKS, IN_MEMORY, Lender, Messages, Notifier, Transport};
 use super::{End, Event, Fetch, Flushed, Opening, Received, Stopped};
 use crate::ports::peer::Peer;
 use crate::shared::buffer::Pool;
@@ -132,8 +133,8 @@ impl Transport for Loopback {
     }
 
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
-        let at = self.fetched.iter().position(|fetched| fetched.slot == slot);
-        Stopped::Ended(at.and_then(|at| self.fetched.remove(at)).map(|fetched| fetched.buffer))
+        let at = self.fetched.iter().position(|fetched| fetched.slot == slot).expect(AWAITED);
+        Stopped::Ended(self.fetched.remove(at).expect("its place was found").buffer)
     }
 
     fn respond(&mut self, cqe: &Cqe) {
@@ -203,10 +204,10 @@ impl Lender for Loopback {
     fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
         let mut at = range.0;
         let length = range.1 as usize;
+        let resident = device.resident().expect(IN_MEMORY);
         let mut data = Vec::with_capacity(length);
-        while data.len() < length
-            && let Some(lent) = device.resident().and_then(|resident| resident.lend(at, length - data.len(), true))
-        {
+        while data.len() < length {
+            let lent = resident.lend(at, length - data.len(), true).expect(BLOCKS);
             at += lent.as_ref().len() as u64;
             data.extend_from_slice(lent.as_ref());
         }

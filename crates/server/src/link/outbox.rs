@@ -15,6 +15,7 @@ use ebof_pinned::Collected;
 use ebof_sockets::Stream;
 
 use super::Flushed;
+use super::transport::{BLOCKS, IN_MEMORY};
 use super::zerocopy::Zerocopy;
 use crate::observe::sent::Fresh;
 use crate::shared::buffer::Pool;
@@ -110,11 +111,11 @@ impl Outbox {
     /// As [`Outbox::push_lent`], but what is sent is what the device holds now; gives the bytes.
     pub(crate) fn copy_lent(&mut self, device: &Arc<dyn Device>, offset: u64, len: usize) -> &[u8] {
         let start = self.arena.len();
+        let resident = device.resident().expect(IN_MEMORY);
         let mut left = len;
         let mut at = offset;
-        while left > 0
-            && let Some(lent) = device.resident().and_then(|resident| resident.lend(at, left, true))
-        {
+        while left > 0 {
+            let lent = resident.lend(at, left, true).expect(BLOCKS);
             let bytes = lent.as_ref();
             self.arena.extend_from_slice(bytes);
             left -= bytes.len();
@@ -193,7 +194,7 @@ impl Outbox {
         let (Some(Segment::Payload { buffer, start, end }), Some(zerocopy)) =
             (self.segments.front(), &mut self.zerocopy)
         else {
-            return Ok((0, 0));
+            unreachable!("a payload is in front, and payloads are sent without a copy, see `next_part`")
         };
         let payload = [IoSlice::new(&buffer.as_slice()[*start..*end])];
         let more = end - start < self.bytes;
@@ -268,9 +269,10 @@ impl Outbox {
 
     /// `sent` bytes are gone; the `cut_len` bytes behind them are now in `cut`.
     fn advance(&mut self, mut sent: usize, cut_len: usize, pool: &mut Pool) {
-        self.bytes -= sent;
+        // No stream takes more than it is offered.
+        self.bytes = self.bytes.checked_sub(sent).expect("no more is sent than there is");
         while sent > 0 {
-            let Some(front) = self.segments.front_mut() else { break };
+            let front = self.segments.front_mut().expect("the count is that of the segments");
             let (taken, spent) = match front {
                 Segment::Arena { len } => {
                     let taken = sent.min(*len);
@@ -300,9 +302,10 @@ impl Outbox {
                 give_back(&mut self.zerocopy, buffer, pool);
             }
         }
-        if cut_len > 0
-            && let Some(Segment::Lent { offset, len, .. }) = self.segments.front_mut()
-        {
+        if cut_len > 0 {
+            let Some(Segment::Lent { offset, len, .. }) = self.segments.front_mut() else {
+                unreachable!("what is cut is of the segment whose loan the send has ended in")
+            };
             *offset += cut_len as u64;
             *len -= cut_len;
             if *len == 0 {
@@ -428,10 +431,8 @@ fn borrow<'a, 's, const N: usize>(
             if lent.len() + others >= N || offered >= share {
                 return lent;
             }
-            let resident = lenders.get(*lender).and_then(|device| device.resident());
-            let Some(loan) = resident.and_then(|resident| resident.lend(at, left, lent.is_empty())) else {
-                return lent;
-            };
+            let resident = lenders[*lender].resident().expect(IN_MEMORY);
+            let Some(loan) = resident.lend(at, left, lent.is_empty()) else { return lent };
             left -= loan.as_ref().len();
             at += loan.as_ref().len() as u64;
             offered += loan.as_ref().len();

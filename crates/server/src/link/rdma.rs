@@ -150,6 +150,10 @@ struct Sending {
 /// adapter works on them while the thread goes on.
 const FLUSH_AT: usize = 6;
 
+/// Why there is a queue pair: the control thread gets it when the connection is gone and nothing of
+/// it is left ([`Rdma::settle_held`]), and no command goes over a connection that is gone.
+const CONNECTED: &str = "a queue pair stays as long as its connection";
+
 /// In-capsule data that no controller limits.
 const UNLIMITED: u32 = u32::MAX;
 
@@ -209,9 +213,14 @@ impl Rdma {
     }
 
     fn post_receive(&mut self, slot: u32) {
-        if let Some(pair) = self.pair() {
-            pair.post_receive(slot);
-        }
+        // A receive that is not posted again is one that the host has lost.
+        self.connected().post_receive(slot);
+    }
+
+    /// The queue pair of a connection that is not gone.
+    #[inline]
+    fn connected(&mut self) -> &mut QueuePair {
+        self.pair().expect(CONNECTED)
     }
 
     /// Begins what is posted, if that is at least so much.
@@ -237,7 +246,8 @@ impl Rdma {
             }
             return Ok(None);
         };
-        let Some(Registered { pair, .. }) = &mut self.pair else { return Ok(None) };
+        let Registered { pair, .. } = self.pair.as_ref().expect(CONNECTED);
+        // No adapter puts more into a receive than that has room for.
         let capsule = pair.received(slot).get(..length as usize).unwrap_or_default();
         let Command { sqe, data, .. } = self.core.receive(capsule)?;
         let (segments, range) = match data {
@@ -336,9 +346,8 @@ impl Transport for Rdma {
             self.fetched.push_back(Fetched { slot, buffer, is_intact: length == 0 });
             return Ok(());
         };
-        let Some(Registered { pair, .. }) = &mut self.pair else { return Err(buffer) };
         let buffer_bytes = buffer.capacity();
-        let held = match pair.hold(buffer) {
+        let held = match self.connected().hold(buffer) {
             Ok(held) => held,
             Err((buffer, error)) => {
                 self.log_refusal(&error);
@@ -350,7 +359,8 @@ impl Transport for Rdma {
         if self.fetching.len() <= slot as usize {
             self.fetching.resize_with(slot as usize + 1, || None);
         }
-        self.fetching[slot as usize] = Some(Fetching { held, offset, length, buffer_bytes, is_enough });
+        let before = self.fetching[slot as usize].replace(Fetching { held, offset, length, buffer_bytes, is_enough });
+        assert!(before.is_none(), "the buffer of a command that is over is taken before its slot is used again");
         let has_reads = self.core.read(slot, segments, length);
         debug_assert!(has_reads, "neither the command nor its segments are empty");
         Ok(())
@@ -358,11 +368,11 @@ impl Transport for Rdma {
 
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
         if let Some(at) = self.fetched.iter().position(|fetched| fetched.slot == slot) {
-            return Stopped::Ended(self.fetched.remove(at).map(|fetched| fetched.buffer));
+            return Stopped::Ended(self.fetched.remove(at).expect("its place was found").buffer);
         }
         match self.core.cancel(slot) {
             Cancelled::UnderWay => Stopped::Arriving,
-            Cancelled::Ended => Stopped::Ended(self.take_fetching(slot).map(|(_, buffer)| buffer)),
+            Cancelled::Ended => Stopped::Ended(self.take_fetching(slot).1),
         }
     }
 
@@ -373,7 +383,7 @@ impl Transport for Rdma {
     }
 
     fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe) {
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(data.len()).expect("as much as the command asked for");
         let pointer = self.take_segments(cid);
         let Some(segments) = pointer.filter(|_| length > 0) else {
             return self.push_response(cqe, pointer);
@@ -381,6 +391,7 @@ impl Transport for Rdma {
         let spare = self.spare.take().filter(|buffer| buffer.capacity() >= data.len());
         let mut buffer = spare.unwrap_or_else(|| Buffer::zeroed(data.len()));
         buffer.as_mut_slice()[..data.len()].copy_from_slice(data);
+        // Where the device does not take it, the command has failed.
         let _ = self.hold_and_push(segments, buffer, length, cqe, Origin::Own);
     }
 

@@ -14,7 +14,8 @@ use ebof_fabrics::queue::REGISTER_WRITE;
 use ebof_nvme::{Cid, Cqe, DataPointer, QueueId, Sqe, Status};
 use ebof_region::Way;
 
-use super::transport::{Lender, Notifier, Polled, Rings, Transport};
+use super::event::AWAITED;
+use super::transport::{BLOCKS, IN_MEMORY, Lender, Notifier, Polled, Rings, Transport};
 use super::{End, Event, Fetch, Flushed, Mapping, Received, Stopped};
 use crate::direct::{DirectFunction, SharedFunction, lock};
 use crate::ports::peer::Peer;
@@ -159,15 +160,16 @@ impl Transport for Ring {
 
     fn fetch(&mut self, mut fetch: Fetch) -> Result<(), Buffer> {
         let length = fetch.length as usize;
-        let into = fetch.buffer.as_mut_slice().get_mut(fetch.offset..fetch.offset + length);
-        let is_intact = into.is_some_and(|into| lock(&self.function).fetch(&fetch.pointer, into).is_ok());
+        let into = &mut fetch.buffer.as_mut_slice()[fetch.offset..fetch.offset + length];
+        let is_intact = lock(&self.function).fetch(&fetch.pointer, into).is_ok();
         self.fetched.push_back((fetch.slot, fetch.buffer, is_intact));
         Ok(())
     }
 
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
-        let at = self.fetched.iter().position(|(of, ..)| *of == slot);
-        Stopped::Ended(at.and_then(|at| self.fetched.remove(at)).map(|(_, buffer, _)| buffer))
+        let at = self.fetched.iter().position(|(of, ..)| *of == slot).expect(AWAITED);
+        let (_, buffer, _) = self.fetched.remove(at).expect("its place was found");
+        Stopped::Ended(buffer)
     }
 
     // What is in line there makes that of the other transports a call, too.
@@ -271,13 +273,12 @@ impl Lender for Ring {
     fn lend(&mut self, _cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe) {
         self.complete(cqe, |function, pointer| {
             let pieces = function.memory_of(pointer, range.1, Way::ToHost)?;
-            let Some(resident) = device.resident() else { return Err(Status::INTERNAL_ERROR) };
+            let resident = device.resident().expect(IN_MEMORY);
             let mut at = range.0;
             for piece in pieces {
                 let mut done = 0;
-                while done < piece.length()
-                    && let Some(lent) = resident.lend(at, piece.length() - done, true)
-                {
+                while done < piece.length() {
+                    let lent = resident.lend(at, piece.length() - done, true).expect(BLOCKS);
                     let bytes = lent.as_ref();
                     piece.write(done, bytes);
                     done += bytes.len();

@@ -16,6 +16,7 @@ use ebof_nvme::{Cid, Cqe};
 use ebof_sockets::Stream;
 use ebof_tcp::controller::{Connection, Event as CoreEvent, InCapsule};
 
+use super::event::AWAITED;
 use super::message_queue::MessageQueue;
 use super::outbox::Outbox;
 use super::transport::{Bytes, Capsules, ErrorQueue, Lender, Messages, Notifier, Transport, ZeroCopy};
@@ -147,17 +148,16 @@ impl Tcp {
             let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
             self.is_large = buffer.len() >= LARGE_MIN;
             let room_behind = if self.is_large { scratch.len().min(BEHIND_BYTES) } else { scratch.len() };
-            if let Some(target) = buffer.get_mut(incoming.at..incoming.at + wanted) {
-                let behind = if wanted < all_wanted { 0 } else { room_behind };
-                let scratch = &mut scratch[..behind];
-                let room = target.len() + scratch.len();
-                let mut parts = [IoSliceMut::new(target), IoSliceMut::new(scratch)];
-                let total = self.stream.receive_parts(&mut parts)?;
-                let direct = total.min(wanted);
-                self.core.data_received(&target[..direct]);
-                incoming.at += direct;
-                return Ok(Received { total, in_scratch: total - direct, room });
-            }
+            let target = &mut buffer[incoming.at..incoming.at + wanted];
+            let behind = if wanted < all_wanted { 0 } else { room_behind };
+            let scratch = &mut scratch[..behind];
+            let room = target.len() + scratch.len();
+            let mut parts = [IoSliceMut::new(target), IoSliceMut::new(scratch)];
+            let total = self.stream.receive_parts(&mut parts)?;
+            let direct = total.min(wanted);
+            self.core.data_received(&target[..direct]);
+            incoming.at += direct;
+            return Ok(Received { total, in_scratch: total - direct, room });
         }
         let room = if self.is_large { scratch.len().min(BEHIND_BYTES) } else { scratch.len() };
         let received = self.read_scratch(&mut scratch[..room])?;
@@ -222,27 +222,26 @@ impl Transport for Tcp {
             }
             Ok(Some(CoreEvent::Data { cid, offset, .. })) => {
                 self.inline = InlineState::None;
-                let at = self.transfers.iter().position(|transfer| transfer.fetch.cid == cid);
-                self.incoming = at.map(|at| {
-                    let transfer = self.transfers.swap_remove(at);
-                    let start = transfer.fetch.offset;
-                    let end = start + transfer.fetch.length as usize;
-                    Incoming { transfer, at: start + offset as usize, end }
-                });
+                // Data in a capsule that nobody claims are skipped, and the core takes no others
+                // than a command is being asked for. No two of them have the same identifier.
+                let at = self.transfers.iter().position(|transfer| transfer.fetch.cid == cid).expect(AWAITED);
+                let transfer = self.transfers.swap_remove(at);
+                let start = transfer.fetch.offset;
+                let end = start + transfer.fetch.length as usize;
+                self.incoming = Some(Incoming { transfer, at: start + offset as usize, end });
             }
             Ok(Some(CoreEvent::DataEnd { digest_ok, complete, .. })) => {
-                if let Some(Incoming { mut transfer, .. }) = self.incoming.take() {
-                    transfer.is_intact &= digest_ok;
-                    let Fetch { cid, slot, .. } = transfer.fetch;
-                    if complete {
-                        let buffer = transfer.fetch.buffer;
-                        let is_intact = transfer.is_intact;
-                        return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
-                    }
-                    self.transfers.push(transfer);
-                    self.core.pump_r2t(cid, self.outbox.arena());
-                    answered = true;
+                let Incoming { mut transfer, .. } = self.incoming.take().expect("an end comes behind its data");
+                transfer.is_intact &= digest_ok;
+                let Fetch { cid, slot, .. } = transfer.fetch;
+                if complete {
+                    let buffer = transfer.fetch.buffer;
+                    let is_intact = transfer.is_intact;
+                    return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
                 }
+                self.transfers.push(transfer);
+                self.core.pump_r2t(cid, self.outbox.arena());
+                answered = true;
             }
             Ok(Some(CoreEvent::TermReceived(termination))) => return Err(End::TermReceived(termination)),
         }
@@ -268,8 +267,9 @@ impl Transport for Tcp {
         if self.core.stop_requesting(cid) {
             return Stopped::Arriving;
         }
-        let at = self.transfers.iter().position(|transfer| transfer.fetch.slot == slot);
-        Stopped::Ended(at.map(|at| self.transfers.swap_remove(at).fetch.buffer))
+        // What is in the middle of a PDU is on its way.
+        let at = self.transfers.iter().position(|transfer| transfer.fetch.slot == slot).expect(AWAITED);
+        Stopped::Ended(self.transfers.swap_remove(at).fetch.buffer)
     }
 
     #[inline]
@@ -396,6 +396,7 @@ impl Bytes for Tcp {
         }
         let (chunk, rest) = input.split_at(wanted);
         if let Some(incoming) = &mut self.incoming {
+            // More may come in a capsule than its command says.
             let needed = chunk.len().min(incoming.end.saturating_sub(incoming.at));
             let buffer = incoming.transfer.fetch.buffer.as_mut_slice();
             if let Some(target) = buffer.get_mut(incoming.at..incoming.at + needed) {

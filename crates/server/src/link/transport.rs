@@ -259,6 +259,12 @@ pub(crate) trait Lender {
     fn lend(&mut self, cid: Cid, device: &Arc<dyn Device>, range: (u64, u32), cqe: &Cqe);
 }
 
+/// Why a lender finds bytes: only devices in memory are given to it,
+pub(super) const IN_MEMORY: &str = "what is lent is in memory";
+
+/// and it holds no other loan, so that it may wait for one.
+pub(super) const BLOCKS: &str = "refused to those only that must not block";
+
 /// Has memory of its own for data to the host.
 pub(crate) trait OwnMemory {
     /// Memory for `length` bytes of data, if there is any to spare. What is put there is sent by

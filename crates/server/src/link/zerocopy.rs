@@ -53,6 +53,7 @@ impl Tcp {
     /// # Errors
     /// The socket's error queue cannot be read.
     pub(super) fn on_notifications(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+        // A simulated stream has no kernel that would hold anything.
         let Some(wire) = self.stream.wire() else { return Ok(false) };
         let collected = self.outbox.collect(&wire, context.pool)?;
         if collected.sends == 0 {
@@ -109,6 +110,7 @@ impl Tcp {
 
     /// Looks again at what is read of a connection that is gone.
     pub(super) fn settle_pinned(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        // Nothing was read when it ended, or is not any more: it waits for its commands.
         let Some(settling) = &mut self.settling else { return };
         settling.look_ms = context.now_ms + LOOK_MS;
         let until_ms = settling.until_ms;

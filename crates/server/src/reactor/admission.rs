@@ -48,9 +48,8 @@ pub(crate) fn hand_over(shared: &Shared, reactor: usize, incoming: Incoming, pee
     shared.connections.fetch_add(1, Relaxed);
     peer.port.counts.connections.fetch_add(1, Relaxed);
     peer.port.counts.accepted.fetch_add(1, Relaxed);
-    if let Some(mailbox) = shared.reactors().get(reactor) {
-        mailbox.post(Message::Accept(Accepted { incoming, peer, waiting }));
-    }
+    let mailbox = shared.reactors().get(reactor).expect("it is one of them that was chosen");
+    mailbox.post(Message::Accept(Accepted { incoming, peer, waiting }));
 }
 
 /// The port at which hosts in this process reach `port`. Connections go to the reactors round

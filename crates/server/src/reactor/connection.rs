@@ -234,7 +234,7 @@ impl Connection {
     ) -> R {
         let before = context.pool.outstanding_bytes();
         let result = work(&mut self.link, context);
-        self.commands.execution.buffers.note_given(before - context.pool.outstanding_bytes());
+        self.commands.execution.buffers.note_given(before, context.pool);
         result
     }
 

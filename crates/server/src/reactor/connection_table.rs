@@ -42,7 +42,8 @@ impl ConnectionTable {
 
     /// Puts a connection into its place.
     pub(super) fn put(&mut self, index: u32, connection: Box<Connection>) {
-        self.places[index as usize] = Some(connection);
+        let before = self.places[index as usize].replace(connection);
+        debug_assert!(before.is_none(), "another connection was there");
     }
 
     /// Takes a connection out of its place, for as long as it is worked on or for good.

@@ -118,9 +118,7 @@ impl Connections {
         now_us: u64,
     ) {
         let (index, handle) = self.table.reserve();
-        let Some((transport, attachment)) = incoming::open(incoming, handle, &peer, mailbox, &self.shared) else {
-            return self.table.release(index);
-        };
+        let (transport, attachment) = incoming::open(incoming, handle, &peer, mailbox, &self.shared);
         let deadline_ms = self.handshake_deadline_ms(now_us);
         let link = Link::new(handle, transport, peer, deadline_ms, waiting);
         let address = link.peer().address;
@@ -160,14 +158,15 @@ impl Connections {
 
     // ---- work on one of them
 
-    /// Runs `work` on the connection at `index`, and ends it when that fails.
+    /// Runs `work` on the connection at `index`, and ends it when that fails. Returns whether it
+    /// was there: it may have gone between an event, or its place on a list of this turn, and now.
     pub(super) fn with(
         &mut self,
         index: u32,
         now_us: u64,
         work: impl FnOnce(&mut Connection, &mut ReactorContext<'_>) -> Result<(), End>,
-    ) {
-        let Some(mut connection) = self.table.take(index) else { return };
+    ) -> bool {
+        let Some(mut connection) = self.table.take(index) else { return false };
         let is_watched = self.stalls.are_watched(now_us);
         let function = if is_watched { connection.link.rings().map(|rings| rings.function()) } else { None };
         let watch = function.and_then(|function| self.stalls.watch(function, now_us));
@@ -207,7 +206,7 @@ impl Connections {
             self.busy_poll.invalidate();
             self.shared.connection_gone(&connection.link.peer().port);
             connection.commands.waiters.notify_all(&self.shared);
-            return;
+            return true;
         }
         if connection.link.state != state_before {
             self.busy_poll.invalidate();
@@ -228,6 +227,7 @@ impl Connections {
             self.watch(&connection);
         }
         self.table.put(index, connection);
+        true
     }
 
     /// Runs `work` on a connection, also on one whose socket is gone. Returns whether it is there.
@@ -315,7 +315,7 @@ impl Connections {
         // What cannot be started is told at the end of the turn.
         let _ = self.devices.io.kick();
         let cost_us = watch.end();
-        let Some(rings) = connection.link.rings() else { return };
+        let rings = connection.link.rings().expect("those of functions are watched");
         if !self.stalls.is_whole(rings.function()) {
             self.charge(rings.function(), &connection.link.peer().port, cost_us);
         }
@@ -418,10 +418,13 @@ impl Connections {
 
     /// A device has done its part of a command.
     pub(super) fn on_device(&mut self, completion: Completion, now_us: u64) {
-        self.with(ReactorContext::index_of(completion.tag), now_us, |connection, context| {
+        let is_there = self.with(ReactorContext::index_of(completion.tag), now_us, |connection, context| {
             connection.commands.on_device(completion, &mut connection.link, context);
             Ok(())
         });
+        // Its buffer would be lost otherwise. A connection stays while it has anything at a device,
+        // and a device completes each request once.
+        assert!(is_there, "a device has completed a command of no connection");
     }
 
     /// Submits again what the devices had no room for. Returns whether something ended at once.
@@ -446,7 +449,7 @@ impl Connections {
         let mut worked = self.local_shares.settle(now_us);
         // What is done at once settles in the next turn.
         for _ in 0..self.local_shares.admitted() {
-            let Some((ticket, reply)) = self.local_shares.next_admitted() else { break };
+            let (ticket, reply) = self.local_shares.next_admitted().expect("others only come behind them");
             worked = true;
             self.tell(reply.handle, now_us, |commands, link, context| {
                 commands.on_reply(reply.slot, CommandReply::Admitted(ticket), link, context);
@@ -485,7 +488,7 @@ impl Connections {
     /// Sends what was queued. Returns whether some of it has to wait for the next turn.
     pub(super) fn flush_dirty(&mut self, now_us: u64) -> bool {
         for _ in 0..self.dirty.len() {
-            let Some(index) = self.dirty.pop_front() else { break };
+            let index = self.dirty.pop_front().expect("others only come behind them");
             let mut is_changed = false;
             self.with(index, now_us, |connection, context| connection.flush_turn(&mut is_changed, context));
             if let Some(connection) = self.table.at(index)

@@ -103,6 +103,7 @@ impl DirectHosts {
         now_us: u64,
     ) {
         let is_its = |device: &DirectDevice| device.controller.admin() == Some(reply.handle);
+        // If there is none, the controller was reset, and the command has gone with its queue.
         if let Some(at) = self.devices.iter().position(|device| device.as_deref().is_some_and(is_its)) {
             self.with(at, connections, |device, connections| {
                 device.controller.create_queue(reply, task, connections, now_us);

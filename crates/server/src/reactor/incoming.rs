@@ -10,19 +10,22 @@ use crate::shared::Shared;
 use crate::shared::mailbox::{Incoming, Mailbox, Message};
 
 /// The transport of a connection, and what its host says with it if that is attached without a
-/// Connect. `None` for a client of vfio-user, whose queues become connections later.
+/// Connect.
+///
+/// # Panics
+/// It is a client of vfio-user: its queues become connections later.
 pub(super) fn open(
     incoming: Incoming,
     handle: Handle,
     peer: &Peer,
     mailbox: &Mailbox,
     shared: &Shared,
-) -> Option<(AnyTransport, Option<Attachment>)> {
+) -> (AnyTransport, Option<Attachment>) {
     let bell = || {
         let mailbox = mailbox.clone();
         Arc::new(move || mailbox.post(Message::Arrived { handle }))
     };
-    Some(match incoming {
+    match incoming {
         Incoming::Tcp(stream) => {
             (AnyTransport::Tcp(Tcp::new(stream, &peer.port, shared.settings.zerocopy_copied_max)), None)
         }
@@ -33,8 +36,8 @@ pub(super) fn open(
             let attachment = end.attachment().map(|said| attachment_of(said, end.entries()));
             (AnyTransport::InMemory(InMemory::Loopback(Loopback::new(end, bell()))), attachment)
         }
-        Incoming::Direct(_) => return None,
-    })
+        Incoming::Direct(_) => unreachable!("a reactor gives it to `DirectHosts`"),
+    }
 }
 
 /// What a host says that is attached over the in-memory transport, with a queue of so many entries.

@@ -74,15 +74,23 @@ impl Pool {
             return None;
         }
         self.outstanding_bytes += bytes;
+        let buffer = self.find(class, bytes);
+        // By its size it is taken off when it comes back.
+        debug_assert!(buffer.capacity() == bytes, "a buffer of {} bytes for {bytes}", buffer.capacity());
+        Some(buffer)
+    }
+
+    #[inline]
+    fn find(&mut self, class: Option<usize>, bytes: usize) -> Buffer {
         if let Some(buffer) = class.and_then(|class| self.free[class].pop()) {
             self.free_bytes -= bytes;
-            return Some(buffer);
+            return buffer;
         }
         self.allocate(class, bytes)
     }
 
     #[cold]
-    fn allocate(&mut self, class: Option<usize>, bytes: usize) -> Option<Buffer> {
+    fn allocate(&mut self, class: Option<usize>, bytes: usize) -> Buffer {
         let region_bytes = if bytes <= PIECE_BYTES_MAX { REGION_BYTES } else { bytes };
         let more = region_bytes - bytes;
         if self.outstanding_bytes + self.free_bytes + more > self.budget_bytes {
@@ -94,10 +102,10 @@ impl Pool {
                 let count = u32::try_from(region_bytes / bytes).expect("a region has 16 or 64 buffers");
                 self.free[class].extend(Buffer::zeroed_together(bytes, count));
                 self.free_bytes += more;
-                self.free[class].pop()
+                self.free[class].pop().expect("a region has some")
             }
-            _ if bytes == CHUNK_BYTES => Some(Buffer::chunk()),
-            _ => Some(Buffer::zeroed(bytes)),
+            _ if bytes == CHUNK_BYTES => Buffer::chunk(),
+            _ => Buffer::zeroed(bytes),
         }
     }
 
@@ -127,7 +135,7 @@ impl Pool {
     /// Returns a buffer, which is kept for reuse: until [`Pool::shrink`], or until another
     /// size needs its memory.
     pub(crate) fn put(&mut self, buffer: Buffer) {
-        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(buffer.capacity());
+        self.forget(buffer.capacity());
         self.store(buffer);
     }
 
@@ -141,8 +149,13 @@ impl Pool {
     }
 
     /// Buffers of so many bytes will not be returned: they are freed with who has them.
+    ///
+    /// # Panics
+    /// More comes back than was taken: the budget would not hold any more. Each buffer has one
+    /// owner, and nobody exchanges one for a buffer of another size.
+    #[inline]
     pub(crate) fn forget(&mut self, bytes: usize) {
-        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
+        self.outstanding_bytes = self.outstanding_bytes.checked_sub(bytes).expect("it was taken from this pool");
     }
 
     /// Has a connection keep a buffer of so many bytes between its commands, if there is room for
@@ -152,7 +165,7 @@ impl Pool {
             return false;
         }
         self.kept_bytes += bytes;
-        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
+        self.forget(bytes);
         true
     }
 
@@ -164,7 +177,7 @@ impl Pool {
 
     /// Kept buffers of so many bytes will not be returned.
     pub(crate) fn forget_kept(&mut self, bytes: usize) {
-        self.kept_bytes = self.kept_bytes.saturating_sub(bytes);
+        self.kept_bytes = self.kept_bytes.checked_sub(bytes).expect("it was kept");
     }
 
     /// Bytes in buffers that are in use.

@@ -13,8 +13,7 @@ use std::thread::JoinHandle;
 use ebof_authentication::{Computed, Entropy, SequenceNumbers, Work};
 use ebof_clock::{Clock, NoRandomness};
 
-use super::handle::reactor_of;
-use super::mailbox::{CommandRef, CommandReply, Mailbox, Message};
+use super::mailbox::{CommandRef, CommandReply, Mailbox, Message, mailbox_of};
 use super::priority::go_after_reactors;
 use crate::observe::log_limit::LogSubject;
 
@@ -128,9 +127,7 @@ impl Turns {
     }
 
     fn answer(&self, to: CommandRef, computed: Computed) {
-        if let Some(mailbox) = self.reactors.get(reactor_of(to.handle)) {
-            mailbox.post(Message::Reply { to, reply: CommandReply::Computed(computed) });
-        }
+        mailbox_of(&self.reactors, to.handle).post(Message::Reply { to, reply: CommandReply::Computed(computed) });
     }
 }
 
@@ -148,7 +145,7 @@ impl Waiting {
     /// The next one that is still wanted.
     fn take(&mut self) -> Option<Job> {
         while let Some(whose) = self.order.pop_front() {
-            let jobs = self.jobs.get_mut(&whose)?;
+            let jobs = self.jobs.get_mut(&whose).expect("who has a turn has jobs: they are removed together");
             jobs.retain(|job| job.wanted.strong_count() > 0);
             let job = jobs.pop_front();
             if jobs.is_empty() {

@@ -23,6 +23,7 @@ use crate::drives::drain::DrainToken;
 use crate::ports::peer::Peer;
 use crate::ports::port::PortState;
 use crate::ports::rdma_connection::RdmaConnection;
+use crate::shared::handle::reactor_of;
 use crate::shared::share::Waiting;
 use crate::shared::shares::DriveShares;
 
@@ -146,6 +147,11 @@ struct Inner {
     asleep: AtomicBool,
     /// `None` if the target is stepped: then no thread sleeps.
     bell: Option<OwnedFd>,
+}
+
+/// The mailbox of the reactor that serves `handle`, of all that there are.
+pub(crate) fn mailbox_of(reactors: &[Mailbox], handle: Handle) -> &Mailbox {
+    reactors.get(reactor_of(handle)).expect("reactors alone make handles, each with its own number")
 }
 
 impl Mailbox {

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebof_fabrics::DeviceId;
 
-use crate::shared::handle::reactor_of;
-use crate::shared::mailbox::{Barrier, CommandRef, CommandReply, Mailbox, Message};
+use crate::shared::mailbox::{Barrier, CommandRef, CommandReply, Mailbox, Message, mailbox_of};
 
 /// The locks of a target for fused pairs, and their waiters.
 pub(crate) struct FusedLocks {
@@ -95,11 +94,13 @@ impl FusedLocks {
     pub(crate) fn answer(&self, barrier: &Barrier) {
         let mut lists = self.lists();
         let head = lists.by_device.get_mut(&barrier.device).and_then(VecDeque::front_mut);
+        // The pair may have ended before all have answered, by an Abort or with its connection.
         let Some(Waiter { number, owner, kind: Kind::Pair { awaited, .. } }) = head else { return };
         if *number != barrier.number {
             return;
         }
-        *awaited = awaited.saturating_sub(1);
+        // A pair is asked for once, when it comes to the head of its list.
+        *awaited = awaited.checked_sub(1).expect("each reactor answers once");
         if *awaited == 0 {
             let reply = *owner;
             let number = *number;
@@ -110,7 +111,7 @@ impl FusedLocks {
     /// Grants locks to those that are next, if `newest` is at the head of its list now or the head
     /// has gone.
     fn advance(&self, lists: &mut WaitLists, device: DeviceId, newest: u64) {
-        let Some(list) = lists.by_device.get_mut(&device) else { return };
+        let list = lists.by_device.get_mut(&device).expect("it is removed here only, when it is empty");
         // Changes first: their reactors find them in their mailboxes before the next pair's
         // barrier.
         while let Some(&Waiter { number, owner: reply, kind: Kind::Change }) = list.front() {
@@ -134,12 +135,16 @@ impl FusedLocks {
 
     fn release(&self, device: DeviceId, number: u64) {
         let mut lists = self.lists();
+        // A change that was let go is no longer on it, and its list may be gone.
         let Some(list) = lists.by_device.get_mut(&device) else { return };
-        // Numbers rise along a list. A change that was let go is no longer on it.
+        // Numbers rise along a list.
         let Ok(at) = list.binary_search_by_key(&number, |waiter| waiter.number) else { return };
-        let left = list.remove(at);
-        if matches!(left, Some(Waiter { kind: Kind::Pair { .. }, .. })) {
-            self.count.fetch_sub(1, Relaxed);
+        let left = list.remove(at).expect("its place was found");
+        if matches!(left.kind, Kind::Pair { .. }) {
+            let before = self.count.fetch_sub(1, Relaxed);
+            assert!(before > 0, "a pair counts from the call that makes its lock until the lock is dropped");
+        } else {
+            assert!(at > 0, "a pair is at the head: changes at it are let go");
         }
         if at == 0 {
             self.advance(&mut lists, device, 0);
@@ -147,9 +152,7 @@ impl FusedLocks {
     }
 
     fn post(&self, owner: CommandRef, message: Message) {
-        if let Some(reactor) = self.reactors.get(reactor_of(owner.handle)) {
-            reactor.post(message);
-        }
+        mailbox_of(&self.reactors, owner.handle).post(message);
     }
 }
 
@@ -177,5 +180,70 @@ impl Drop for RangeLock {
 impl std::fmt::Debug for RangeLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RangeLock").field("device", &self.device).field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::handle::handle;
+
+    const DEVICE: DeviceId = DeviceId(1);
+
+    fn command(slot: u32) -> CommandRef {
+        CommandRef { handle: handle(0, 1, 0), slot }
+    }
+
+    /// What a reactor is asked, and the locks that its commands are given.
+    fn take(reactor: &Mailbox) -> (Vec<Barrier>, Vec<u64>) {
+        let (mut all, mut barriers, mut granted) = (Vec::new(), Vec::new(), Vec::new());
+        reactor.take(&mut all);
+        for message in all {
+            match message {
+                Message::Barrier(barrier) => barriers.push(barrier),
+                Message::Reply { reply: CommandReply::LockGranted(number), .. } => granted.push(number),
+                _ => panic!("locks post nothing else"),
+            }
+        }
+        (barriers, granted)
+    }
+
+    #[test]
+    fn an_answer_to_a_pair_that_has_ended_grants_nothing_to_the_next_one() {
+        let reactors = [Mailbox::without_bell(), Mailbox::without_bell()];
+        let locks = Arc::new(FusedLocks::new(reactors.to_vec()));
+        let first = locks.lock_pair(DEVICE, 0..512, command(1));
+        let second = locks.lock_pair(DEVICE, 0..512, command(2));
+        let [(old, _), _] = reactors.each_ref().map(take);
+        assert_eq!(old.len(), 1, "one pair after the other");
+        locks.answer(&old[0]);
+        drop(first);
+        let [(new, granted), _] = reactors.each_ref().map(take);
+        assert_eq!((new.len(), granted.len()), (1, 0));
+        locks.answer(&old[0]);
+        locks.answer(&new[0]);
+        assert!(take(&reactors[0]).1.is_empty(), "one of them has not answered for this pair");
+        locks.answer(&new[0]);
+        assert_eq!(take(&reactors[0]).1, [second.number()]);
+        drop(second);
+        locks.answer(&new[0]);
+        assert!(!locks.is_any_waiting() && locks.lists().by_device.is_empty());
+    }
+
+    #[test]
+    fn a_change_that_was_let_go_ends_when_its_list_is_gone_or_another_pairs() {
+        let reactor = Mailbox::without_bell();
+        let locks = Arc::new(FusedLocks::new(vec![reactor.clone()]));
+        for has_next in [false, true] {
+            let pair = locks.lock_pair(DEVICE, 0..512, command(1));
+            let change = locks.lock_change(DEVICE, |_| true, command(2)).expect("it waits for the pair");
+            drop(pair);
+            assert_eq!(take(&reactor).1, [change.number()]);
+            let next = has_next.then(|| locks.lock_pair(DEVICE, 0..512, command(3)));
+            drop(change);
+            assert_eq!(locks.is_any_waiting(), has_next);
+            drop(next);
+        }
+        assert!(!locks.is_any_waiting() && locks.lists().by_device.is_empty());
     }
 }

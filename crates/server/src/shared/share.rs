@@ -51,11 +51,10 @@ impl Unadmitted {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut counts = self.all.lock();
-        if let Some(count) = counts.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.network);
-            }
+        let count = counts.get_mut(&self.network).expect("an entry is there as long as somebody is counted in it");
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&self.network);
         }
     }
 }
@@ -91,7 +90,7 @@ impl BufferUse {
     pub(crate) fn join(&mut self, host: &Nqn, hosts: &mut HostBuffers) {
         let of_host = hosts.of(host);
         of_host.set(of_host.get() + self.own);
-        self.of_host.set(self.of_host.get().saturating_sub(self.own));
+        take_off(&self.of_host, self.own);
         self.of_host = of_host;
     }
 
@@ -116,10 +115,16 @@ impl BufferUse {
 
     #[inline]
     pub(crate) fn give(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.own);
-        self.own -= bytes;
-        self.of_host.set(self.of_host.get().saturating_sub(bytes));
+        self.own = self.own.checked_sub(bytes).expect("a connection gives back what it has");
+        take_off(&self.of_host, bytes);
     }
+}
+
+/// A connection's bytes count for its host no more. The host's count is the sum of what its
+/// connections have.
+#[inline]
+fn take_off(of_host: &Cell<usize>, bytes: usize) {
+    of_host.set(of_host.get().checked_sub(bytes).expect("the bytes of a connection are counted for its host"));
 }
 
 impl Drop for BufferUse {

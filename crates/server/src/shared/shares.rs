@@ -20,8 +20,7 @@ use ebof_nvme::Nqn;
 use ebof_shares::{Depth, Figures, Flow, Kind, Request, Scheduler, Share, Verdict};
 
 use crate::observe::uptime::Uptime;
-use crate::shared::handle::reactor_of;
-use crate::shared::mailbox::{CommandRef, CommandReply, Mailbox, Message};
+use crate::shared::mailbox::{CommandRef, CommandReply, Mailbox, Message, mailbox_of};
 
 pub(crate) use held::{Held, HeldCommands};
 pub(crate) use local::LocalShares;
@@ -277,9 +276,8 @@ impl DriveShares {
 
     /// Tells the thread of a command that it may go.
     fn post(&self, ticket: TicketId, reply: CommandRef) {
-        if let Some(reactor) = self.reactors.get(reactor_of(reply.handle)) {
-            reactor.post(Message::Reply { to: reply, reply: CommandReply::Admitted(ticket) });
-        }
+        let message = Message::Reply { to: reply, reply: CommandReply::Admitted(ticket) };
+        mailbox_of(&self.reactors, reply.handle).post(message);
     }
 }
 

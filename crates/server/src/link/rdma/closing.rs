@@ -3,8 +3,10 @@
 
 use ebof_verbs::{WorkCompletion, WorkRequest};
 
-use super::Rdma;
 use super::held::Origin;
+use super::sending::GIVEN;
+use super::{CONNECTED, Rdma};
+use crate::ports::rdma_connection::Registered;
 use crate::shared::buffer::Pool;
 use crate::shared::reactor_context::ReactorContext;
 
@@ -41,8 +43,7 @@ impl Rdma {
 
     /// Gives the pool what the adapter is done with. Returns whether that is everything.
     pub(super) fn take_back(&mut self, pool: &mut Pool) -> bool {
-        let Some(registered) = &mut self.pair else { return true };
-        let pair = &mut registered.pair;
+        let Registered { pair, .. } = self.pair.as_mut().expect(CONNECTED);
         // What it was does not matter any more: all of it is over.
         while let Ok(Some(completion)) = pair.poll() {
             if let Some(slot) = receive_of(completion).filter(|_| self.shares_receives) {
@@ -77,7 +78,7 @@ impl Rdma {
             false
         });
         while let Some(buffer) = pair.take_written() {
-            self.given_bytes -= buffer.capacity();
+            self.given_bytes = self.given_bytes.checked_sub(buffer.capacity()).expect(GIVEN);
             pool.put(buffer);
         }
         self.give_kept(pool);
@@ -87,15 +88,16 @@ impl Rdma {
     /// Posts the receives of capsules that nobody will take: others wait for them.
     pub(super) fn return_receives(&mut self) {
         let current = self.current.take().map(|current| current.slot);
-        let Some(registered) = &mut self.pair else { return };
+        let Registered { pair, .. } = self.pair.as_mut().expect(CONNECTED);
         let slots = self.received.drain(..).map(|capsule| capsule.slot).chain(current);
-        slots.for_each(|slot| registered.pair.post_receive(slot));
+        slots.for_each(|slot| pair.post_receive(slot));
     }
 
     /// Looks again at what the adapter has. When that is nothing, or it takes too long, the control
     /// thread destroys the queue pair.
     pub(super) fn settle_held(&mut self, context: &mut ReactorContext<'_>) {
         let now_ms = context.now_ms;
+        // Nothing is left, and only commands at a device keep the connection.
         let Some(Closing { until_ms, .. }) = &mut self.closing else { return };
         let until_ms = *until_ms.get_or_insert(now_ms + SETTLE_MS);
         if !self.take_back(context.pool) {

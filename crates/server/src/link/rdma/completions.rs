@@ -63,8 +63,7 @@ impl Rdma {
 
     /// Has its descriptor or bell tell what comes from now on. `false`: something has come before.
     pub(super) fn arm_and_look(&mut self) -> Result<bool, End> {
-        let Some(pair) = self.pair() else { return Ok(true) };
-        pair.arm()?;
+        self.connected().arm()?;
         self.idle_looks = 0;
         self.take_events();
         self.collect(LOOK_BYTES)?;
@@ -111,8 +110,7 @@ impl Rdma {
 
     fn collect(&mut self, limit: usize) -> Result<(), End> {
         while self.collected_bytes < limit {
-            let Some(pair) = self.pair() else { break };
-            let Some(completion) = pair.poll()? else { break };
+            let Some(completion) = self.connected().poll()? else { break };
             self.collected_bytes += COMPLETION_BYTES;
             match completion {
                 WorkCompletion::Received { slot, length, .. } => {
@@ -136,20 +134,21 @@ impl Rdma {
         self.done += 1;
         // The next read may begin.
         self.has_progress = true;
-        let Ok(tag) = u32::try_from(id) else { return };
+        let tag = u32::try_from(id).expect("only reads have one, and it is their tag");
+        // The command may have more of them.
         let Some(fetched) = self.core.on_read_done(tag) else { return };
-        if let Some((fetching, buffer)) = self.take_fetching(tag) {
-            self.collected_bytes += fetching.length as usize;
-            let is_intact = fetched.is_complete && fetching.is_enough;
-            self.fetched.push_back(Fetched { slot: tag, buffer, is_intact });
-        }
+        let (fetching, buffer) = self.take_fetching(tag);
+        self.collected_bytes += fetching.length as usize;
+        let is_intact = fetched.is_complete && fetching.is_enough;
+        self.fetched.push_back(Fetched { slot: tag, buffer, is_intact });
     }
 
     /// The buffer of a command whose reads are over.
-    pub(super) fn take_fetching(&mut self, slot: u32) -> Option<(Fetching, Buffer)> {
-        let held = self.fetching.get(slot as usize)?.as_ref()?.held;
-        let buffer = self.pair()?.release(held)?;
-        Some((self.fetching[slot as usize].take()?, buffer))
+    pub(super) fn take_fetching(&mut self, slot: u32) -> (Fetching, Buffer) {
+        let fetching = self.fetching.get_mut(slot as usize).and_then(Option::take);
+        let fetching = fetching.expect("the core knows those only that were given to it, until they are over");
+        let buffer = self.connected().release(fetching.held).expect("all reads into it are over");
+        (fetching, buffer)
     }
 
     fn on_failed(&mut self, what: WorkRequest, status: WorkStatus) {

@@ -25,6 +25,10 @@ pub(super) struct Outgoing {
     pub(super) origin: Origin,
 }
 
+/// Why a tag has a buffer: the core asks for those only that it was given with a response, until
+/// that is posted.
+const QUEUED: &str = "a buffer is there until its response is posted";
+
 /// Those of responses that are queued, by tag.
 #[derive(Debug)]
 pub(super) struct HeldBuffers {
@@ -51,14 +55,14 @@ impl HeldBuffers {
 
     #[inline]
     pub(super) fn held(&self, tag: u32) -> Held {
-        self.table[tag as usize].as_ref().expect("until its response is posted").held
+        self.table[tag as usize].as_ref().expect(QUEUED).held
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, tag: u32) -> Option<Outgoing> {
-        let outgoing = self.table.get_mut(tag as usize)?.take()?;
+    pub(super) fn remove(&mut self, tag: u32) -> Outgoing {
+        let outgoing = self.table[tag as usize].take().expect(QUEUED);
         self.free.push(tag);
-        Some(outgoing)
+        outgoing
     }
 
     /// All of them.
@@ -112,6 +116,7 @@ impl Kept {
     /// One of them has no data any more.
     #[inline]
     pub(super) fn put(&mut self, held: Held) {
+        debug_assert!(self.free.len() < self.count, "it was taken before");
         self.free.push(held);
     }
 
@@ -126,6 +131,7 @@ impl Kept {
     }
 
     pub(super) fn add(&mut self, held: Held) {
+        assert!(self.count < self.max, "only as many are added as `wants` says");
         self.count += 1;
         self.free.push(held);
     }

@@ -5,16 +5,19 @@ use ebof_nvme::{Cid, Cqe, Status};
 use ebof_rdma::Segments;
 use ebof_rdma::capsule::{RESPONSE_BYTES, encode_response};
 use ebof_rdma::controller::{Posting, SendEntry};
-use ebof_verbs::{Error, Held};
+use ebof_verbs::Error;
 
 use super::super::End;
 use super::held::{Kept, Origin, Outgoing};
-use super::{FLUSH_AT, Rdma, Sending, of};
+use super::{CONNECTED, FLUSH_AT, Rdma, Sending, of};
 use crate::ports::rdma_connection::Registered;
 use crate::shared::buffer::Pool;
 
 /// Replies are small, but for large logs: no more is kept for the next one.
 const SPARE_BYTES_MAX: usize = 16 << 10;
+
+/// Why the count of bytes holds.
+pub(super) const GIVEN: &str = "a queue pair gives back what it was given, once";
 
 impl Rdma {
     /// How much may be posted: nothing where the adapter has given up.
@@ -38,17 +41,18 @@ impl Rdma {
     #[inline]
     pub(super) fn push_data(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
         let pointer = self.take_segments(cid);
-        let (Some(segments), Some(Registered { pair, .. }), 1..) = (pointer, &mut self.pair, length) else {
+        // A host may give no place for what it reads.
+        let (Some(segments), 1..) = (pointer, length) else {
             pool.put(buffer);
             return self.push_response(cqe, pointer);
         };
-        let room = if self.loss.is_some() { 0 } else { pair.room() };
-        let posting = self.core.respond_now(Some(segments), length, room);
-        let Some(Posting { write: Some((written, remote)), invalidate }) = posting else {
+        let room = self.room();
+        let Some(Posting { write, invalidate }) = self.core.respond_now(Some(segments), length, room) else {
             return self.push_to_queue(segments, buffer, length, cqe, pool);
         };
+        let (written, remote) = write.expect("neither the data nor their segments are empty");
         let bytes = buffer.capacity();
-        match pair.post_write_of(buffer, written, of(remote)) {
+        match self.connected().post_write_of(buffer, written, of(remote)) {
             Ok(()) => {
                 self.given_bytes += bytes;
                 self.unsent_bytes += (RESPONSE_BYTES + length) as usize;
@@ -83,9 +87,8 @@ impl Rdma {
         cqe: &Cqe,
         origin: Origin,
     ) -> Result<(), Buffer> {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return Err(buffer) };
         let buffer_bytes = u32::try_from(buffer.capacity()).expect("buffers are far below 4 GiB");
-        match pair.hold(buffer) {
+        match self.connected().hold(buffer) {
             Ok(held) => {
                 self.push_held(segments, Outgoing { held, buffer_bytes, length, origin }, cqe);
                 Ok(())
@@ -101,14 +104,13 @@ impl Rdma {
     /// Queues the data of a held buffer and the completion.
     #[inline]
     fn push_held(&mut self, segments: Segments, outgoing: Outgoing, cqe: &Cqe) {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return };
         let Outgoing { held, length, .. } = outgoing;
         self.unsent_bytes += (RESPONSE_BYTES + length) as usize;
         let cqe = self.queue.complete(cqe);
-        let room = if self.loss.is_some() { 0 } else { pair.room() };
+        let room = self.room();
         if let Some(Posting { write, invalidate }) = self.core.respond_now(Some(segments), length, room) {
             if let Some((length, remote)) = write {
-                pair.post_write(held, 0, length, of(remote), None);
+                self.connected().post_write(held, 0, length, of(remote), None);
             }
             return self.post_send(&cqe, invalidate, Sending { length, held: Some(outgoing) });
         }
@@ -127,7 +129,9 @@ impl Rdma {
     #[inline]
     pub(super) fn push_kept(&mut self, cid: Cid, length: u32, cqe: &Cqe) {
         let pointer = self.take_segments(cid);
-        let Some((segments, held)) = pointer.zip(self.kept.take()) else { return self.push_response(cqe, pointer) };
+        // A host may give no place for what it reads.
+        let Some(segments) = pointer else { return self.push_response(cqe, None) };
+        let held = self.kept.take().expect("its memory was given out before");
         self.push_held(segments, Outgoing { held, buffer_bytes: Kept::BYTES, length, origin: Origin::Kept }, cqe);
     }
 
@@ -164,7 +168,7 @@ impl Rdma {
                     pair.post_write(self.outgoing.held(tag), offset, length, of(remote), None);
                 }
                 SendEntry::Send { cqe, invalidate, tag } => {
-                    let held = tag.and_then(|tag| self.outgoing.remove(tag));
+                    let held = tag.map(|tag| self.outgoing.remove(tag));
                     let length = held.map_or(0, |held| held.length);
                     self.post_send(&cqe, invalidate, Sending { length, held });
                 }
@@ -176,12 +180,13 @@ impl Rdma {
     /// Posts a response, behind whose data their buffer is free.
     #[inline]
     fn post_send(&mut self, cqe: &Cqe, invalidate: Option<u32>, sending: Sending) {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return };
+        let sends_with_invalidate = self.sends_with_invalidate;
+        let pair = self.connected();
         let slot = pair.take_send_slot().expect("the core knows how many there are");
         pair.send_slot(slot)[..RESPONSE_BYTES as usize].copy_from_slice(&encode_response(cqe));
         // The host may ask for what the device cannot do: it finds its key valid then, and
         // invalidates it itself, as Linux does.
-        let invalidate = if self.sends_with_invalidate { invalidate } else { None };
+        let invalidate = if sends_with_invalidate { invalidate } else { None };
         pair.post_send(slot, RESPONSE_BYTES, invalidate);
         self.sending[slot as usize] = sending;
         // Not before the receive of the command that executes is posted again.
@@ -198,8 +203,9 @@ impl Rdma {
         self.done += 1;
         self.has_progress = true;
         self.core.on_sent();
-        let Some(sending) = self.sending.get_mut(slot as usize) else { return };
-        self.unsent_bytes = self.unsent_bytes.saturating_sub((RESPONSE_BYTES + sending.length) as usize);
+        let sending = &mut self.sending[slot as usize];
+        let sent = (RESPONSE_BYTES + sending.length) as usize;
+        self.unsent_bytes = self.unsent_bytes.checked_sub(sent).expect("it was counted when it was queued");
         match sending.held.take() {
             None => {}
             Some(Outgoing { held, origin: Origin::Kept, .. }) => self.kept.put(held),
@@ -210,10 +216,10 @@ impl Rdma {
     /// Gives the buffers back whose data are written.
     #[inline]
     pub(super) fn give_returned(&mut self, pool: &mut Pool) {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return };
+        let Registered { pair, .. } = self.pair.as_mut().expect(CONNECTED);
         while let Some(buffer) = pair.take_written() {
             let bytes = buffer.capacity();
-            self.given_bytes -= bytes;
+            self.given_bytes = self.given_bytes.checked_sub(bytes).expect(GIVEN);
             if bytes != Kept::BYTES as usize || !self.kept.wants() || !pool.keep(bytes) {
                 pool.put(buffer);
                 continue;
@@ -229,7 +235,7 @@ impl Rdma {
     }
 
     fn give_released(&mut self, pool: &mut Pool) {
-        let Some(Registered { pair, .. }) = &mut self.pair else { return };
+        let Registered { pair, .. } = self.pair.as_mut().expect(CONNECTED);
         while let Some(outgoing) = self.returned.pop() {
             match (pair.release(outgoing.held), outgoing.origin) {
                 (Some(buffer), Origin::Pool) => pool.put(buffer),
@@ -244,9 +250,10 @@ impl Rdma {
 
     /// Gives the pool what is kept.
     pub(super) fn give_kept(&mut self, pool: &mut Pool) {
+        // Of a connection that is gone nothing is left.
         let Some(Registered { pair, .. }) = &mut self.pair else { return };
-        while let Some(buffer) = self.kept.remove().and_then(|held: Held| pair.release(held)) {
-            pool.put_kept(buffer);
+        while let Some(held) = self.kept.remove() {
+            pool.put_kept(pair.release(held).expect("it is free once its data are written"));
         }
     }
 }

@@ -382,7 +382,10 @@ impl DirectController {
         connections: &mut Connections,
         now_us: u64,
     ) {
-        let RingTask::CreateSubmissionQueue { id, entries, .. } = task else { return };
+        let RingTask::CreateSubmissionQueue { id, entries, .. } = task else {
+            unreachable!("{task:?} needs no connection, see `Elsewhere::begin`")
+        };
+        // Its Admin Queue ended at once when it was enabled, and the command with it.
         let Some((subsystem, controller)) = self.association.clone() else { return };
         if self.is_resetting {
             // The command is forgotten with its queue.

@@ -26,6 +26,10 @@ use crate::shared::Shared;
 /// Messages of one client in a turn.
 const MESSAGES_MAX: usize = 128;
 
+/// Why there is a client: its messages are looked at while it is there, and it is left when that is
+/// through.
+const CLIENT: &str = "a client is left only when its message is dealt with";
+
 /// A function and its client.
 pub(super) struct DirectDevice {
     pub(super) controller: DirectController,
@@ -203,6 +207,7 @@ impl DirectDevice {
             if self.waiting.is_some() {
                 return Ok(());
             }
+            // It was left in this turn.
             let Some(client) = &mut self.client else { return Ok(()) };
             client.flush()?;
             // What cannot be taken is not received, either: it would only be kept.
@@ -210,7 +215,7 @@ impl DirectDevice {
                 return Ok(());
             }
             if !self.has_messages {
-                let Some(client) = &mut self.client else { return Ok(()) };
+                let client = self.client.as_mut().expect(CLIENT);
                 // Whoever may not look at it now comes back to it.
                 self.has_messages = client.receive()?;
                 if !self.has_messages {
@@ -222,18 +227,16 @@ impl DirectDevice {
 
     /// Does what the next message asks for. `false`: there is none.
     fn next_message(&mut self, connections: &mut Connections, now_us: u64) -> Result<bool, Left> {
-        let Some(client) = &mut self.client else { return Ok(false) };
+        let client = self.client.as_mut().expect(CLIENT);
         let mut decoder = std::mem::take(&mut client.decoder);
         let result = self.obey(&mut decoder, connections, now_us);
-        if let Some(client) = &mut self.client {
-            client.decoder = decoder;
-        }
+        self.client.as_mut().expect(CLIENT).decoder = decoder;
         result
     }
 
     fn obey(&mut self, decoder: &mut Decoder, connections: &mut Connections, now_us: u64) -> Result<bool, Left> {
         let Some(message) = decoder.poll()? else { return Ok(false) };
-        let Some(client) = &mut self.client else { return Ok(false) };
+        let client = self.client.as_mut().expect(CLIENT);
         let mut descriptors = client.take_descriptors(message.descriptors);
         match message.command {
             Ok(command) => self.carry_out(message.call, command, &mut descriptors, connections, now_us),
@@ -261,7 +264,7 @@ impl DirectDevice {
         self.controller.look_at_port(connections);
         let shared = &connections.shared;
         let port = &self.controller.port;
-        let Some(client) = &mut self.client else { return };
+        let client = self.client.as_mut().expect(CLIENT);
         let mut function = lock(&self.controller.function);
         function.set_status(self.controller.status(connections));
         let answer_begins = client.out.len();

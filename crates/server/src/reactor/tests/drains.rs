@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Rig;
 use super::config::one_subsystem;
 use super::hosts::{Host, Load, capsule};
+use crate::drives::device::DeviceTable;
 use crate::drives::drain::DrainToken;
 use crate::shared::mailbox::Message;
 
@@ -281,4 +282,50 @@ fn what_a_device_had_no_room_for_is_cancelled_with_the_namespace_that_was_lost()
     device.is_shut.store(false, Ordering::Relaxed);
     turns(&mut rig);
     assert!(last_status(&mut queue).unwrap().is_success());
+}
+
+/// A reload takes the namespace off while the host is asked for its data.
+#[test]
+fn a_write_whose_namespace_goes_before_its_data_come_gives_its_buffer_back() {
+    let mut rig = Rig::new();
+    let (_admin, mut queue) = Host::connect(&mut rig, Load::writes_by_r2t(4096, 1));
+    queue.go_on();
+    turns(&mut rig);
+    assert!(queue.has_input(), "it is asked for its data");
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), 4096);
+    rig.reactor.mailbox.post(Message::Devices(Arc::new(DeviceTable::new([]))));
+    queue.load.depth = 0;
+    for _ in 0..2 {
+        queue.go_on();
+        turns(&mut rig);
+    }
+    assert!(queue.last.is(Status::INVALID_NAMESPACE) && queue.outstanding == 0, "{}", queue.last);
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), 0);
+    let connection = rig.reactor.connection_at(queue.index()).unwrap();
+    assert_eq!(connection.commands.execution.buffers.used_bytes(), 0);
+}
+
+/// Each half takes the other one with it, and both are among the commands that are ended.
+#[test]
+fn halves_of_pairs_that_lose_their_namespace_are_answered_once() {
+    let (mut rig, device, _admin, mut queue) = shut();
+    for (opcode, fuse, cid) in [(nvm::COMPARE, 1, 1), (nvm::WRITE, 2, 2), (nvm::COMPARE, 1, 3), (nvm::WRITE, 2, 4)] {
+        let mut half = BlockRange::new(0, 1).encode(opcode, Nsid(1));
+        half.flags |= fuse;
+        queue.put(&capsule(half, cid, Sgl::InCapsule { offset: 0, length: 512 }, &[0; 512]));
+    }
+    turns(&mut rig);
+    assert_eq!(device.kept(), 1, "the first pair reads, and the second one waits for it");
+    let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
+    rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(1), token });
+    turns(&mut rig);
+    device.open();
+    turns(&mut rig);
+    let answers: Vec<Status> = std::iter::from_fn(|| last_status(&mut queue)).collect();
+    assert!(answers.len() == 4 && !answers.iter().any(|status| status.is_success()), "{answers:?}");
+    assert!(is_over.load(Ordering::Relaxed));
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), 0);
 }

@@ -1,12 +1,14 @@
 //! Where the buffers of reads over RDMA are: with the pool, with the connection, or nowhere.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ebof_backend::{Device, Geometry, Io, Memory, Request, Submitted};
 use ebof_fabrics::DeviceId;
 use ebof_verbs::simulated;
 
 use super::Rig;
+use super::drains::{Gate, State};
 use super::rdma_host::{RdmaHost, RdmaWay};
 use super::zerocopy::Plain;
 use crate::drives::device::DeviceTable;
@@ -106,6 +108,31 @@ fn responses_begin_while_later_commands_of_the_turn_execute() {
     host.carry();
     rig.turn(20);
     assert_eq!(host.answered_before_end(), 4);
+    ends(&mut rig, &mut host);
+}
+
+/// Only what is at a device keeps the connection: its queue pair is destroyed long before.
+#[test]
+fn a_reactor_that_is_idle_does_without_the_queue_pair_of_a_connection_that_waits_for_a_device() {
+    let mut rig = Rig::over_rdma();
+    let (_admin, mut host) = RdmaHost::connect(&mut rig);
+    let state = Arc::new(State::default());
+    let gate: Arc<dyn Device> =
+        Arc::new(Gate { below: Arc::new(Memory::new(64 << 20, 512, false)), state: Arc::clone(&state) });
+    rig.reactor.connections.devices.table = Arc::new(DeviceTable::new([(DeviceId(1), gate)]));
+    state.is_shut.store(true, Ordering::Relaxed);
+    host.submit(RdmaWay::Read, READS, READ_BYTES);
+    host.carry();
+    rig.turn(20);
+    host.submit_nonsense();
+    for _ in 0..10 {
+        host.carry();
+        rig.turn(6_000);
+    }
+    rig.reactor.connections.shrink();
+    let left = READS * READ_BYTES as usize;
+    assert_eq!(rig.reactor.connections.pool.outstanding_bytes(), left, "they are at the device");
+    state.open();
     ends(&mut rig, &mut host);
 }
 

@@ -12,6 +12,8 @@ use ebof_shares::{Figures, Share};
 use super::Rig;
 use super::config::{NQN, one_subsystem};
 use super::hosts::{Host, Load, capsule};
+use crate::drives::device::DeviceTable;
+use crate::shared::mailbox::Message;
 use crate::shared::shares::Configured;
 
 /// A request, where it came from, and where its data are.
@@ -307,4 +309,19 @@ fn a_drive_without_functions_has_no_scheduler() {
     let got = drive.measure(1000);
     assert!(got.iter().sum::<u64>() * 100 >= 1000 * PER_TURN as u64 * 98, "{got:?}");
     drive.end();
+}
+
+#[test]
+fn what_waits_for_its_share_when_its_namespace_goes_gives_its_buffer_back() {
+    let mut drive = Drive::new(&[reads(32), reads(32)]);
+    drive.run(100);
+    assert!(drive.figures().iter().all(|of| of.waiting > 0), "{:?}", drive.figures());
+    drive.rig.reactor.mailbox.post(Message::Devices(Arc::new(DeviceTable::new([]))));
+    drive.hosts.iter_mut().flatten().for_each(|host| host.load.depth = 0);
+    drive.run(1000);
+    for host in drive.hosts.iter().flatten() {
+        assert!(host.outstanding == 0 && host.count.failed > 0, "those that waited find no namespace");
+    }
+    assert!(drive.figures().iter().all(|of| (of.waiting, of.at_device) == (0, 0)), "{:?}", drive.figures());
+    assert_eq!(drive.rig.reactor.connections.pool.outstanding_bytes(), 0);
 }

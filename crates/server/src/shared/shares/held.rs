@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ebof_backend::{Buffer, Operation, Segments};
+use ebof_backend::{Buffer, Operation};
 use ebof_fabrics::DeviceId;
+
+use crate::drives::device::buffer_of;
 
 /// A connection with so many commands that wait takes no more of them,
 const HELD_MAX: usize = 32;
@@ -57,17 +59,16 @@ impl HeldCommands {
     /// What the command in `slot` asks for. As a rule it is one of the first.
     pub(crate) fn take(&mut self, slot: u32) -> Option<Held> {
         let at = self.list.iter().position(|held| held.slot == slot)?;
-        let held = self.list.remove(at)?;
+        let held = self.list.remove(at).expect("its place was found");
         self.bytes -= held.bytes;
+        // Both are of the same entries.
+        assert!(!self.list.is_empty() || self.bytes == 0, "{} bytes of no command are held", self.bytes);
         self.note_room();
         Some(held)
     }
 
     /// A command is given up: its buffer.
     pub(crate) fn withdraw(&mut self, slot: u32) -> Option<Buffer> {
-        match self.take(slot)?.operation {
-            Operation::Read { data, .. } | Operation::Write { data, .. } => Segments::into_buffer(data),
-            Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => None,
-        }
+        buffer_of(self.take(slot)?.operation)
     }
 }

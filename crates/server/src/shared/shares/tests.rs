@@ -10,7 +10,7 @@ use ebof_fabrics::Handle;
 use proptest::prelude::*;
 
 use super::*;
-use crate::shared::handle::handle;
+use crate::shared::handle::{handle, reactor_of};
 use crate::shared::mailbox::CommandReply;
 
 const REACTORS: usize = 3;
