@@ -40,7 +40,7 @@ TOML
 on_set() { "$ebof" target --control "$work/control.sock" set "$@"; }
 on_log() {
   "$ebof" ana-log "nvme+tcp://127.0.0.1:$second/$served" -o json >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
-  [[ $(jq -c '[."ANA DESC LIST "[] | [.grpid, .state]]' "$work/log") == '[[1,"non-optimized"],[2,"optimized"]]' ]]
+  [[ $(jq -c '[.groups[] | [.grpid, .state]]' "$work/log") == '[[1,"non-optimized"],[2,"optimized"]]' ]]
 }
 on_refused() {
   ! "$ebof" read "nvme+tcp://127.0.0.1:$second/$served/3" -s 0 -c 7 -z 4096 -d "$work/read" >"$work/refused" 2>&1 || return 1

@@ -198,6 +198,25 @@ fn each_mistake_is_reported() {
             "[[ports]]\nlisten = \"tcp://[::1]\"\nadvertise = \"0.0.0.0\"",
             "3:13: error: `0.0.0.0` is not an address to advertise",
         ),
+        ("[[hosts]]\nnqn = \"h\"\n[[hosts]]\nnqn = \"h\"", "4:7: error: the host NQN h is used twice"),
+        ("[[subsystems]]\nserial = \"1\"", "1:1: error: a subsystem has no `nqn`"),
+        (
+            "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress:uuid:1\"",
+            "2:7: error: the UUID in the NQN is malformed (want 8-4-4-4-12 or 32 hexadecimal digits)",
+        ),
+        (
+            "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"",
+            "2:7: error: the well-known discovery NQN cannot name a subsystem",
+        ),
+        ("subsystems = [{ nqn = \"n\" }, { nqn = \"n\" }]", "1:38: error: the subsystem NQN n is used twice"),
+    ] {
+        assert_eq!(first_line(text), format!("a.toml:{expected}"), "{text}");
+    }
+}
+
+#[test]
+fn each_mistake_in_states_and_referrals_of_a_port_is_reported() {
+    for (text, expected) in [
         (
             "[[ports]]\nlisten = \"tcp://[::1]\"\nreferrals = [\"tcp://0.0.0.0:1\"]",
             "3:14: error: no host can be referred to this address",
@@ -223,17 +242,6 @@ fn each_mistake_is_reported() {
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.0 = \"change\"", "3:5: error: `0` is not an ANA group"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.01 = \"change\"", "3:5: error: `01` is not an ANA group"),
         ("[[ports]]\nlisten = \"tcp://[::1]\"\nana.1 = \"lost\"", "3:9: error: `the state` is \"lost\""),
-        ("[[hosts]]\nnqn = \"h\"\n[[hosts]]\nnqn = \"h\"", "4:7: error: the host NQN h is used twice"),
-        ("[[subsystems]]\nserial = \"1\"", "1:1: error: a subsystem has no `nqn`"),
-        (
-            "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress:uuid:1\"",
-            "2:7: error: the UUID in the NQN is malformed (want 8-4-4-4-12 or 32 hexadecimal digits)",
-        ),
-        (
-            "[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"",
-            "2:7: error: the well-known discovery NQN cannot name a subsystem",
-        ),
-        ("subsystems = [{ nqn = \"n\" }, { nqn = \"n\" }]", "1:38: error: the subsystem NQN n is used twice"),
     ] {
         assert_eq!(first_line(text), format!("a.toml:{expected}"), "{text}");
     }
