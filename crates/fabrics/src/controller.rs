@@ -83,14 +83,13 @@ impl Controller {
 
     /// The host, which has seen nothing of the subsystem so far, is shown it as `shown`.
     pub(crate) fn begin_with(&mut self, shown: Arc<Subsystem>) {
-        if let Kind::Io(current) = &mut self.kind {
-            *current = shown;
-        }
+        let Kind::Io(current) = &mut self.kind else { unreachable!("{NO_SUBSYSTEM}") };
+        *current = shown;
     }
 
     /// The subsystem is now as `next`.
     pub(crate) fn replace_subsystem(&mut self, next: Arc<Subsystem>) {
-        let Kind::Io(current) = &mut self.kind else { return };
+        let Kind::Io(current) = &mut self.kind else { unreachable!("{NO_SUBSYSTEM}") };
         let last = core::mem::replace(current, next);
         let changed = differing(&last.namespaces, &current.namespaces);
         if current.drive.is_some() {
@@ -201,6 +200,9 @@ impl Controller {
     }
 }
 
+/// Why no subsystem is shown to a discovery controller.
+const NO_SUBSYSTEM: &str = "the registry has none for the associations of discovery controllers";
+
 /// Namespaces that are not in both tables with the same attributes.
 fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
     let of = |table: &NamespaceTable, nsid| table.find(nsid).map(Namespace::attributes);
@@ -212,7 +214,7 @@ fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
 /// than a list has room for stands for all.
 fn keep(list: &mut BTreeSet<Nsid>, changed: BTreeSet<Nsid>) -> bool {
     let any = !changed.is_empty();
-    let room = (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len());
+    let room = ChangedNamespaces::ENTRIES_MAX + 1 - list.len();
     list.extend(changed.into_iter().take(room));
     any
 }
