@@ -2,6 +2,7 @@
 //! do to them.
 
 mod features;
+mod rings;
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -15,10 +16,10 @@ use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning}
 
 use crate::association::Association;
 use crate::event::Events;
-use crate::memory::Rings;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
 pub(crate) use features::Features;
+use rings::Rings;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
 #[derive(Debug)]

@@ -12,8 +12,9 @@ use alloc::vec::Vec;
 
 use crate::cost::{Costs, Request};
 use crate::depth::Depth;
-use crate::flow::{Figures, Flow, Share, State};
+use crate::flow::{Figures, Flow, Share};
 use crate::requests::{self, Requests, Ticket};
+use crate::state::State;
 
 /// A flow without requests for this long is not counted as one that uses the device, microseconds.
 const IDLE_US: u64 = 1_000_000;
