@@ -5,7 +5,7 @@ use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAI
 use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, IoTask, Quiesce, RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
-use ebof_nvme::opcode::nvm;
+use ebof_nvme::opcode::{admin as admin_opcode, nvm};
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, ControllerId, Nsid, QueueId, Sqe, Status};
 use zerocopy::IntoBytes;
@@ -353,6 +353,30 @@ fn an_association_is_silent_after_half_a_keep_alive_time_out() {
         world.close(at);
         world.close(newest);
     }
+}
+
+/// A command that needs the registry may come to its turn after its connection has ended.
+#[test]
+fn a_command_of_a_connection_that_has_ended_is_aborted_and_does_nothing() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let mut shut_down: Sqe = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
+    shut_down.cid = 7.into();
+    let abort = Sqe::new(admin_opcode::ABORT).with_cdw(10, 5 << 16 | 1);
+    let queue = world.queues.get_mut(&admin).unwrap();
+    let tickets = [abort, shut_down].map(|sqe| match queue.submit(&sqe, world.now_ms) {
+        Step::Execute(executing, Task::Shared) => executing,
+        step => panic!("{step:?}"),
+    });
+    let notices = world.registry.closed(Handle(admin));
+    assert!(notices.iter().any(|(at, _)| *at == Handle(io)), "the association ends");
+    for executing in tickets {
+        let (step, notices) = world.registry.execute(queue, executing, world.now_ms);
+        let Step::Complete(cqe) = step else { panic!("{step:?}") };
+        assert!(cqe.status().is(Status::ABORTED_SQ_DELETION) && notices.is_empty(), "{cqe:?}");
+    }
+    assert_eq!((queue.executing(), queue.outstanding()), (0, 0));
 }
 
 /// Writes CC; returns the queues to be closed, and the ticket.
