@@ -8,7 +8,7 @@ use std::time::Duration;
 use ebof_clock::NoRandomness;
 use serde::{Deserialize, Serialize};
 
-use crate::password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHash};
+use crate::password::{Credential, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN, PasswordHash, Unsuitable};
 use crate::reach::{AccountReach, Beyond, NAME_BYTES_MAX, NAMES_MAX};
 use crate::role::Role;
 
@@ -173,6 +173,16 @@ impl From<Beyond> for Mistake {
         match beyond {
             Beyond::Administrator => Self::LimitedAdministrator,
             Beyond::Names => Self::Reach,
+        }
+    }
+}
+
+impl From<Unsuitable> for Mistake {
+    fn from(unsuitable: Unsuitable) -> Self {
+        match unsuitable {
+            Unsuitable::Length => Self::PasswordLength,
+            Unsuitable::Characters => Self::PasswordCharacters,
+            Unsuitable::IsName => Self::PasswordIsName,
         }
     }
 }

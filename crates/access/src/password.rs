@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::account::Mistake;
 use crate::hex;
 
 /// The shortest password, characters.
@@ -129,17 +128,28 @@ fn argon2id(memory_kib: u32, passes: u32, password: &str, salt: &[u8]) -> [u8; 3
     hash
 }
 
+/// Why a password is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsuitable {
+    /// It is too short or too long.
+    Length,
+    /// It has characters that cannot be typed everywhere.
+    Characters,
+    /// It is the user name.
+    IsName,
+}
+
 /// Checks a password that is to be set for the user `name`.
-pub(crate) fn check(password: &str, name: &str) -> Result<(), Mistake> {
+pub(crate) fn check(password: &str, name: &str) -> Result<(), Unsuitable> {
     let length = password.chars().take(PASSWORD_LENGTH_MAX + 1).count();
     if !(PASSWORD_LENGTH_MIN..=PASSWORD_LENGTH_MAX).contains(&length) {
-        return Err(Mistake::PasswordLength);
+        return Err(Unsuitable::Length);
     }
     if password.chars().any(char::is_control) {
-        return Err(Mistake::PasswordCharacters);
+        return Err(Unsuitable::Characters);
     }
     if password.eq_ignore_ascii_case(name) {
-        return Err(Mistake::PasswordIsName);
+        return Err(Unsuitable::IsName);
     }
     Ok(())
 }
@@ -218,10 +228,10 @@ mod tests {
             assert_eq!(check(good, "admin"), Ok(()));
         }
         for bad in ["", "1234567", "äöüäöüä", &"x".repeat(129)] {
-            assert_eq!(check(bad, "admin"), Err(Mistake::PasswordLength), "{bad}");
+            assert_eq!(check(bad, "admin"), Err(Unsuitable::Length), "{bad}");
         }
-        assert_eq!(check("12345678\n", "admin"), Err(Mistake::PasswordCharacters));
-        assert_eq!(check("Operator1", "operator1"), Err(Mistake::PasswordIsName));
+        assert_eq!(check("12345678\n", "admin"), Err(Unsuitable::Characters));
+        assert_eq!(check("Operator1", "operator1"), Err(Unsuitable::IsName));
     }
 
     #[test]

@@ -14,10 +14,11 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::bounce::Bounce;
+use crate::geometry::check_blocks;
 use crate::job::Job;
 use crate::name::Name;
 use crate::open_file::{Kind, OpenFile};
-use crate::size::{check_blocks, is_size, round_up};
+use crate::size::{is_size, round_up};
 use crate::{
     BackingId, DataOrigin, Device, Error, Geometry, Io, OpenError, Operation, Persistent, Request, Segments, Submitted,
     format_size,

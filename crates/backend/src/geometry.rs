@@ -1,7 +1,8 @@
 //! The size and abilities of a device, and the checks of every request: range, alignment, buffer,
 //! write protection.
 
-use crate::{Action, Error, Operation};
+use crate::name::Name;
+use crate::{Action, Error, OpenError, Operation};
 
 /// The size and abilities of a device. Most of it is fixed when it is opened. An ability may be
 /// lost later (whether a file system can punch holes is only known after the first try), and the
@@ -78,6 +79,14 @@ impl Geometry {
         }
         Ok(())
     }
+}
+
+/// Refuses the size of a device that is not a whole number of blocks.
+pub(crate) fn check_blocks(name: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
+    if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {
+        return Ok(());
+    }
+    Err(OpenError::NotWholeBlocks { name, size_bytes, block_bytes })
 }
 
 #[cfg(test)]

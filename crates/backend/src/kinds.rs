@@ -12,8 +12,9 @@ use std::sync::{Arc, LazyLock};
 use thiserror::Error;
 
 use crate::file::{FileDevice, PathSpec, id_at};
+use crate::geometry::check_blocks;
 use crate::name::Name;
-use crate::size::{check_blocks, round_up};
+use crate::size::round_up;
 use crate::{BackingError, BackingId, BlockBytes, Device, Memory, Null, OpenError, Source, Spec};
 
 /// A kind of backing.

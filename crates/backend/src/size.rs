@@ -1,8 +1,5 @@
 //! Sizes of drives: whole numbers of blocks.
 
-use crate::OpenError;
-use crate::name::Name;
-
 /// The size of a new drive for which `asked_bytes` were asked: rounded up to 4096, because `10G` is
 /// not a multiple of it. A size that cannot be rounded up stays as it is, and is refused later.
 pub(crate) fn round_up(asked_bytes: u64) -> u64 {
@@ -13,12 +10,4 @@ pub(crate) fn round_up(asked_bytes: u64) -> u64 {
 /// file by hand chooses its own.
 pub(crate) fn is_size(actual_bytes: u64, asked_bytes: u64) -> bool {
     (asked_bytes..=round_up(asked_bytes)).contains(&actual_bytes)
-}
-
-/// Refuses a size that is not a whole number of blocks.
-pub(crate) fn check_blocks(name: Name, size_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
-    if size_bytes != 0 && size_bytes.is_multiple_of(u64::from(block_bytes)) {
-        return Ok(());
-    }
-    Err(OpenError::NotWholeBlocks { name, size_bytes, block_bytes })
 }

@@ -170,11 +170,9 @@ impl Threads {
         }
         let mut queue = lock(&self.shared.queue);
         if let Some(index) = queue.jobs.iter().position(|job| job.tag() == tag) {
-            let job = queue.jobs.remove(index);
+            let job = queue.jobs.remove(index).expect("it was found there");
             drop(queue);
-            if let Some(job) = job {
-                self.shared.done.push(job.aborted());
-            }
+            self.shared.done.push(job.aborted());
             return true;
         }
         for (running, cancelled) in queue.running.iter_mut().flatten() {

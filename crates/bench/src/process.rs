@@ -38,10 +38,10 @@ impl Sample {
 
     pub(crate) fn until(self, later: Self) -> Cost {
         let [user, system] = [0, 1].map(|index| later.ticks[index].saturating_sub(self.ticks[index]));
-        let sum = crate::report::float(user + system);
+        let sum = float(user + system);
         Cost {
             cpu: later.cpu.saturating_sub(self.cpu),
-            user_part: if sum > 0.0 { crate::report::float(user) / sum } else { 1.0 },
+            user_part: if sum > 0.0 { float(user) / sum } else { 1.0 },
             operations: later.operations.saturating_sub(self.operations),
             elapsed: later.at.saturating_sub(self.at),
         }
@@ -58,6 +58,12 @@ fn read(clock: ClockId) -> Duration {
 fn ticks(stat: &str) -> Option<[u64; 2]> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     Some([fields.next()?.parse().ok()?, fields.next()?.parse().ok()?])
+}
+
+/// A count as a figure of a report.
+#[expect(clippy::cast_precision_loss, reason = "a report has fewer digits than an f64")]
+pub(crate) const fn float(value: u64) -> f64 {
+    value as f64
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
 use crate::pattern::mix;
-use crate::report::float;
+use crate::process::float;
 
 /// A command capsule without data: 8 bytes of PDU header and 64 of entry.
 const COMMAND_BYTES: usize = 72;

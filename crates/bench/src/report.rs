@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Job;
-use crate::process::Cost;
+use crate::process::{Cost, float};
 use crate::worker::{Measured, Stats};
 
 /// The name and version of the report's schema.
@@ -193,11 +193,6 @@ impl Latency {
     pub fn percentile_us(&self, percentile: f64) -> Option<f64> {
         self.percentiles.iter().find(|(at, _)| (at - percentile).abs() < 1e-9).map(|(_, us)| *us)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a report has fewer digits than an f64")]
-pub(crate) const fn float(value: u64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::job::{Job, JobError};
 use crate::lane::Lane;
 use crate::plan::ThreadPlan;
-use crate::process::{Cost, Sample};
-use crate::report::{Report, float};
+use crate::process::{Cost, Sample, float};
+use crate::report::Report;
 use crate::source::{OpenedSource, QueueUse, Source, SourceError};
 use crate::worker::{Counters, Stats, Times, Worker};
 

@@ -5,16 +5,17 @@
 //! none. A checkpoint has a header of the same size, which is written last, and a body with a
 //! CRC-32C of its own. Decoding takes any bytes: no length in them is trusted.
 
+mod flushed;
 mod kind;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crc_fast::CrcAlgorithm;
+pub use flushed::{FLUSHED_BYTES, Flushed};
 pub use kind::Kind;
 
 use crate::block_format::{BlockFormat, TAGS_PER_PAGE};
-use crate::mark::{FLUSHED_BYTES, Flushed};
 use crate::namespace::VolumeId;
 use crate::tag::Tag;
 

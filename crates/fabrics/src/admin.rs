@@ -111,7 +111,7 @@ pub(crate) fn resume(controller: &mut Controller, executing: &Executing, data: &
     match executing.opcode() {
         admin::SET_FEATURES => feature::set_data(controller, executing, data),
         opcode if drive::decides(opcode) => drive::resume(executing, data),
-        _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+        opcode => unreachable!("no other command of an Admin Queue has parameter data: {opcode:02x}h"),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod ana;
 mod features;
+mod rings;
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -16,11 +17,11 @@ use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning}
 
 use crate::association::Association;
 use crate::event::Events;
-use crate::memory::Rings;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
 use ana::AnaLog;
 pub(crate) use features::Features;
+use rings::Rings;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
 #[derive(Debug)]
@@ -92,15 +93,14 @@ impl Controller {
 
     /// The host, which has seen nothing of the subsystem so far, is shown it as `shown`.
     pub(crate) fn begin_with(&mut self, shown: Arc<Subsystem>) {
-        if let Kind::Io(current) = &mut self.kind {
-            self.ana = AnaLog::of(&shown);
-            *current = shown;
-        }
+        let Kind::Io(current) = &mut self.kind else { unreachable!("{NO_SUBSYSTEM}") };
+        self.ana = AnaLog::of(&shown);
+        *current = shown;
     }
 
     /// The subsystem is now as `next`.
     pub(crate) fn replace_subsystem(&mut self, next: Arc<Subsystem>) {
-        let Kind::Io(current) = &mut self.kind else { return };
+        let Kind::Io(current) = &mut self.kind else { unreachable!("{NO_SUBSYSTEM}") };
         let last = core::mem::replace(current, next);
         let changed = differing(&last.namespaces, &current.namespaces);
         if current.drive.is_some() {
@@ -216,6 +216,9 @@ impl Controller {
     }
 }
 
+/// Why no subsystem is shown to a discovery controller.
+const NO_SUBSYSTEM: &str = "the registry has none for the associations of discovery controllers";
+
 /// Namespaces that are not in both tables with the same attributes.
 fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
     let of = |table: &NamespaceTable, nsid| table.find(nsid).map(Namespace::attributes);
@@ -227,7 +230,7 @@ fn differing(last: &NamespaceTable, now: &NamespaceTable) -> BTreeSet<Nsid> {
 /// than a list has room for stands for all.
 fn keep(list: &mut BTreeSet<Nsid>, changed: BTreeSet<Nsid>) -> bool {
     let any = !changed.is_empty();
-    let room = (ChangedNamespaces::ENTRIES_MAX + 1).saturating_sub(list.len());
+    let room = ChangedNamespaces::ENTRIES_MAX + 1 - list.len();
     list.extend(changed.into_iter().take(room));
     any
 }

@@ -75,7 +75,7 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     reservation::check(destination, Access::Write)?;
     writable(destination)?;
     let copy = Copy::decode(&executing.sqe());
-    let format = CopyFormat::decode(copy.format).ok_or(Fault::new(Status::INTERNAL_ERROR))?;
+    let format = CopyFormat::decode(copy.format).expect("it was looked at before the ranges were fetched");
     let sources = CopySource::decode_all(format, data);
     let limits = &association.limits;
     let shift = destination.block_shift;

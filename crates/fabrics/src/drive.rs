@@ -42,7 +42,7 @@ pub(crate) fn decides(opcode: u8) -> bool {
 /// Takes a command.
 pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcome {
     let association = &controller.association;
-    let Some(subsystem) = controller.subsystem() else { return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)) };
+    let subsystem = controller.subsystem().expect("a controller with a drive has a subsystem");
     if !is_offered(drive, sqe.opcode) || sqe.opcode == admin::VIRTUALIZATION_MANAGEMENT && drive.functions.is_empty() {
         return Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE));
     }
@@ -66,7 +66,7 @@ pub(crate) fn submit(controller: &Controller, drive: &View, sqe: &Sqe) -> Outcom
             let request = Request::Virtualize(VirtualizationManagement::decode(sqe));
             Ok(Decision::Go(Task::Drive(Box::new(DriveTask::new(request))), 0))
         }
-        _ => Err(Fault::at(Status::INVALID_OPCODE, byte::OPCODE)),
+        opcode => unreachable!("not one of those that `decides` names: {opcode:02x}h"),
     }
 }
 

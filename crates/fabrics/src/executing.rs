@@ -67,10 +67,14 @@ impl Outstanding {
     }
 
     /// The command is completed, or will not be.
+    ///
+    /// # Panics
+    /// It is not outstanding: each command ends once, by its ticket, of which there is one, or as a
+    /// request that waits for an event, which then waits no more.
     #[inline]
     pub(crate) fn remove(&mut self, cid: Cid) {
-        self.cids.remove(cid);
-        self.count = self.count.saturating_sub(1);
+        assert!(self.cids.remove(cid), "a command ends that is not outstanding");
+        self.count -= 1;
     }
 
     /// The ticket of the outstanding command `sqe`, which moves `length` bytes of data.
@@ -90,7 +94,8 @@ impl Outstanding {
     #[inline]
     pub(crate) fn take_back(&mut self, executing: &Executing) {
         debug_assert!(self.cids.contains(executing.cid), "a ticket of another queue");
-        self.executing = self.executing.saturating_sub(1);
+        // Tickets can be neither copied nor made up, so that each comes back once at most.
+        self.executing = self.executing.checked_sub(1).expect("a ticket that comes back was given out");
     }
 }
 
@@ -198,11 +203,15 @@ impl CidSet {
         is_new
     }
 
+    /// Removes `cid`; `false` if it was not there.
     #[inline]
-    fn remove(&mut self, cid: Cid) {
-        if let Some(words) = &mut self.words {
-            words[usize::from(cid.0 >> 6)] &= !(1 << (cid.0 & 63));
-        }
+    fn remove(&mut self, cid: Cid) -> bool {
+        let Some(words) = &mut self.words else { return false };
+        let word = &mut words[usize::from(cid.0 >> 6)];
+        let bit = 1 << (cid.0 & 63);
+        let was_there = *word & bit != 0;
+        *word &= !bit;
+        was_there
     }
 
     fn contains(&self, cid: Cid) -> bool {

@@ -177,7 +177,7 @@ fn set_host_id(controller: &mut Controller, executing: &Executing, data: &[u8]) 
 }
 
 fn of_namespace(controller: &Controller, fid: Fid, nsid: Nsid, default: bool) -> Outcome {
-    let Some(subsystem) = controller.subsystem() else { return Err(Fault::field(byte::CDW10)) };
+    let subsystem = controller.subsystem().expect("a discovery controller has none of these features");
     let namespace = identify::named(subsystem, nsid)?.ok_or(Fault::field(byte::NSID))?;
     let value = match fid {
         _ if default => 0,
@@ -467,7 +467,9 @@ fn set_error_recovery(controller: &mut Controller, nsid: Nsid, value: u32) -> Re
     if wanted.deallocated_error {
         return Err(Fault::field(byte::CDW11 + 2));
     }
-    let Kind::Io(subsystem) = &controller.kind else { return Ok(()) };
+    let Kind::Io(subsystem) = &controller.kind else {
+        unreachable!("a discovery controller does not have the feature")
+    };
     let recovery = &mut controller.features.recovery;
     let chosen = subsystem.namespaces.iter().map(|namespace| namespace.nsid);
     // Namespaces that are gone are forgotten at the next opportunity.
@@ -482,7 +484,9 @@ fn set_error_recovery(controller: &mut Controller, nsid: Nsid, value: u32) -> Re
 
 fn set_reservation_mask(controller: &mut Controller, nsid: Nsid, value: u32) -> Result<(), Fault> {
     let mask = NotificationMask::decode(value).ok_or(Fault::field(byte::CDW11))?;
-    let Kind::Io(subsystem) = &controller.kind else { return Ok(()) };
+    let Kind::Io(subsystem) = &controller.kind else {
+        unreachable!("a discovery controller does not have the feature")
+    };
     let chosen = subsystem.namespaces.iter().map(|namespace| namespace.nsid);
     let masks = &mut controller.features.masks;
     masks.retain(|&kept, _| subsystem.namespaces.find(kept).is_some());

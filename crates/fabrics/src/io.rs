@@ -111,7 +111,7 @@ pub(crate) fn resume(association: &Association, subsystem: &Subsystem, executing
     if reservation::is_one(executing.opcode()) {
         return reservation::resume(executing, data);
     }
-    Err(Fault::new(Status::INTERNAL_ERROR))
+    unreachable!("no other command of an I/O queue has parameter data: {:02x}h", executing.opcode())
 }
 
 fn fabrics_command(association: &Association, sqe: &Sqe, fctype: u8) -> Outcome {

@@ -54,7 +54,8 @@ pub(crate) fn list(length: usize, ranges: &[(u64, u64)], complete: bool) -> Vec<
     let pieces = ranges.iter().flat_map(|&(first, blocks)| {
         (0..blocks.div_ceil(step)).map(move |at| (first + at * step, (blocks - at * step).min(step)))
     });
-    let entries: Vec<_> = pieces.map(|(first, blocks)| (first, u32::try_from(blocks).unwrap_or(u32::MAX), 0)).collect();
+    let entries: Vec<_> =
+        pieces.map(|(first, blocks)| (first, u32::try_from(blocks).expect("cut to that"), 0)).collect();
     let condition = if complete { CompletionCondition::Complete } else { CompletionCondition::Incomplete };
     let mut data = status_list(&entries, condition, length);
     data.resize(length, 0);

@@ -4,7 +4,6 @@
 //! It knows which queues exist and what is wrong with a command. The rings themselves, their heads
 //! and tails and the memory that they are in are the link's.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use core::sync::atomic::Ordering;
 
 use ebof_nvme::opcode::admin;
@@ -21,39 +20,6 @@ pub const VECTORS_MAX: u16 = 128;
 
 /// Bytes of a page of the host's memory: CC.MPS can be nothing else.
 const PAGE_BYTES: u64 = 4096;
-
-/// The I/O queues of a controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rings {
-    /// Completion Queues, by identifier.
-    completion: BTreeMap<u16, u16>,
-    /// The Completion Queue of each Submission Queue.
-    submission: BTreeMap<u16, u16>,
-    /// Submission Queues whose creation is not complete: they cannot be deleted yet.
-    being_created: BTreeSet<u16>,
-}
-
-impl Rings {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.completion.is_empty() && self.submission.is_empty()
-    }
-
-    /// The Submission Queue is there: its creation is complete.
-    pub(crate) fn created(&mut self, id: u16) {
-        self.being_created.remove(&id);
-    }
-
-    /// The link could not create what it was told to, or the host has deleted it.
-    pub(crate) fn forget(&mut self, opcode: u8, id: u16) {
-        match opcode {
-            admin::CREATE_IO_SQ | admin::DELETE_IO_SQ => {
-                self.being_created.remove(&id);
-                self.submission.remove(&id)
-            }
-            _ => self.completion.remove(&id),
-        };
-    }
-}
 
 /// Interrupt vectors of a controller: one for each Completion Queue, and no more than its function
 /// has.

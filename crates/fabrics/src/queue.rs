@@ -75,7 +75,8 @@ fn completed(controller: &mut Controller, executing: &Executing) {
 /// An Abort command is over.
 fn aborted(controller: &mut Controller, executing: &Executing) {
     if executing.opcode() == admin_opcode::ABORT {
-        controller.aborts = controller.aborts.saturating_sub(1);
+        // `Queue::issue` counts it, and each of its tickets comes back.
+        controller.aborts = controller.aborts.checked_sub(1).expect("an Abort command that is over was under way");
     }
 }
 
@@ -93,7 +94,7 @@ impl Role {
         match self {
             Self::Admin(controller) => admin::submit(controller, sqe),
             Self::Gated(behind) => gate::submit(behind, association, sqe),
-            Self::Io(_) => Err(Fault::new(Status::INTERNAL_ERROR)),
+            Self::Io(_) => unreachable!("`Queue::submit_one` takes the commands of I/O queues"),
         }
     }
 }
@@ -127,6 +128,9 @@ impl Queue {
     /// Property Set command with an identifier that no command of a host has ([`REGISTER_WRITE`]).
     /// It needs no room: whatever a host has outstanding, it can reset its controller. The last one
     /// has to be through. Its completion is for the link.
+    ///
+    /// # Panics
+    /// The queue is no Admin Queue: a fault of the caller.
     pub fn write_cc(&mut self, value: u32, now_ms: u64) -> Step {
         self.touch(now_ms);
         let sqe = admin::register_write(offset::CC, value);
@@ -137,7 +141,7 @@ impl Queue {
         }
         self.begin(&sqe, |live| match live {
             Some(Live { role: Role::Admin(controller), .. }) => admin::set_property(controller, &sqe),
-            _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+            _ => unreachable!("registers are an Admin Queue's"),
         })
     }
 
@@ -264,8 +268,9 @@ impl Queue {
             return self.conclude(executing, Ok(Decision::Go(Task::Authenticate(Box::new(message)), 0)));
         }
         let outcome = match &mut self.live {
-            // Nothing else that passes the gate has parameter data.
-            None | Some(Live { role: Role::Gated(_), .. }) => Err(Fault::new(Status::INTERNAL_ERROR)),
+            None | Some(Live { role: Role::Gated(_), .. }) => {
+                unreachable!("nothing else that passes the gate has parameter data, and no gate shuts again")
+            }
             Some(Live { role: Role::Io(subsystem), association, .. }) => {
                 io::resume(association, subsystem, &executing, data)
             }
@@ -342,6 +347,8 @@ impl Queue {
             (Notice::Reservation(nsid, event), Some(Role::Admin(controller))) => controller.on_reservation(nsid, event),
             (Notice::Discovery, Some(Role::Admin(controller))) => controller.discovery_changed(),
             (Notice::Secrets(secrets), _) => self.replace_secrets(&secrets),
+            // What happens before the host has proven who it is, is nothing to it: behind the gate
+            // it begins with what there is then.
             _ => {}
         }
         self.poll_event()

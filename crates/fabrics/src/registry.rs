@@ -223,7 +223,8 @@ impl Registry {
 
     /// The subsystem as the I/O queues of a controller are shown it.
     fn shown_to(&self, key: ControllerKey) -> Option<Arc<Subsystem>> {
-        let entry = self.controllers.entries.get(&key)?;
+        let entry = self.controllers.entry(key);
+        // It may have been removed: then the controller is about to end.
         let subsystem = self.effective.get(&entry.association.subsystem)?;
         Some(entry.views(subsystem).1)
     }
@@ -233,7 +234,7 @@ impl Registry {
     /// the NSIDs now.
     fn come(&mut self, key: ControllerKey, now_ms: u64) -> Option<Arc<Subsystem>> {
         let owns_host_id = self.controllers.owns_host_id(key);
-        let entry = self.controllers.entries.get_mut(&key)?;
+        let entry = self.controllers.entry_mut(key);
         entry.is_open = true;
         let association = &entry.association;
         if owns_host_id {
@@ -253,6 +254,9 @@ impl Registry {
 
     /// Executes a [`Task::Shared`](crate::Task::Shared) command of `queue`. The caller delivers the
     /// notices before it sends the completion, even if the step is a refusal.
+    ///
+    /// # Panics
+    /// It is another command: a fault of the caller.
     pub fn execute(&mut self, queue: &mut Queue, executing: Executing, now_ms: u64) -> (Step, Notices) {
         if authentication::is_one(executing.opcode(), executing.fctype()) {
             let mut notices = Notices::new();
@@ -270,6 +274,7 @@ impl Registry {
                 SharedCommand { registry: self, key, executing: &executing, now_ms, notices: &mut notices }
                     .decide(controller)
             }
+            // Its connection, or its controller, has ended.
             _ => Err(Fault::transient(Status::ABORTED_SQ_DELETION)),
         };
         (queue.conclude(executing, outcome), notices)
@@ -397,9 +402,10 @@ impl Registry {
     /// reach the medium any more.
     pub fn ending(&mut self, handle: Handle) -> Notices {
         let mut notices = Notices::new();
-        self.drains.forget(handle);
-        let entry = self.controllers.of_handle(handle).and_then(|key| self.controllers.entries.get_mut(&key));
-        let Some(entry) = entry else { return notices };
+        self.drains.end(handle);
+        // Nobody's, before Connect has succeeded.
+        let Some(key) = self.controllers.of_handle(handle) else { return notices };
+        let entry = self.controllers.entry_mut(key);
         // One that has proven nothing leaves nothing behind.
         let Some(queue) = entry.queues.iter_mut().find(|queue| queue.handle == handle) else { return notices };
         queue.detached = true;
@@ -637,9 +643,8 @@ impl Registry {
 
     fn change_protection(&mut self, nqn: Nqn, nsid: Nsid, protected: bool, notices: &mut Notices) {
         self.protection.set(&nqn, nsid, protected);
-        let Some(subsystem) = self.model.subsystem(&nqn).map(|subsystem| self.protection.of(subsystem)) else {
-            return;
-        };
+        let subsystem = self.model.subsystem(&nqn).expect("what is in force is the model's, with the changes by hosts");
+        let subsystem = self.protection.of(subsystem);
         let entries = self.controllers.entries.values().filter(|entry| !entry.association.is_closing());
         for entry in entries.filter(|entry| !entry.association.discovery && entry.association.subsystem == nqn) {
             entry.notify(&subsystem, notices);

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ebof_backend::Error as DeviceError;
-use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Record, Series, encode_frames};
+use ebof_drive::frame::{Checkpoint, FRAME_BYTES, Flushed, Record, Series, encode_frames};
 use ebof_drive::layout::{JOURNAL_BYTES, Layout};
-use ebof_drive::mark::{Flushed, Mark};
+use ebof_drive::mark::Mark;
 
 use crate::disk::Disk;
 use crate::journal::sync_policy::{Sync, SyncPolicy};

@@ -248,20 +248,26 @@ impl Connection {
     }
 
     /// What was posted is flushed now: the host may send further commands.
+    ///
+    /// # Panics
+    /// A command was answered twice: a fault of the caller.
     #[inline]
     pub fn on_flushed(&mut self) {
-        // A caller that answers twice, as the peer of a test does, is not told by this count.
-        self.outstanding = self.outstanding.saturating_sub(core::mem::take(&mut self.answered));
+        let left = self.outstanding.checked_sub(core::mem::take(&mut self.answered));
+        self.outstanding = left.expect("a command counts from when it comes until it is answered, once");
     }
 
     /// A command has ended without a response. `segments` are its own, as in
     /// [`respond`](Self::respond).
+    ///
+    /// # Panics
+    /// None is outstanding: a fault of the caller.
     #[inline]
     pub fn withdraw(&mut self, segments: Option<Segments>) {
         if let Some(segments) = segments {
             self.lists.remove(segments);
         }
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.outstanding = self.outstanding.checked_sub(1).expect("a command counts from when it comes, until it ends");
     }
 
     /// The connection is established: what waited for that may be posted.
@@ -298,7 +304,10 @@ impl Connection {
         self.reads.on_done(tag)
     }
 
-    /// A response was sent: the oldest one.
+    /// A response was sent: the oldest one. Whoever sends messages past this end, does not tell it.
+    ///
+    /// # Panics
+    /// None is under way: a fault of the caller.
     #[inline]
     pub fn on_sent(&mut self) {
         self.responses.on_sent();

@@ -222,6 +222,8 @@ impl Pieces {
         if self.left == 0 {
             return None;
         }
+        // If a host uses an identifier twice, its list may have gone with the answer to the other
+        // command, and another one may be in its place: only that host's own memory is concerned.
         let Some(segment) = lists.get(self.segments, usize::from(self.next)) else {
             self.left = 0;
             return None;

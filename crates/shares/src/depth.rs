@@ -267,6 +267,7 @@ impl Depth {
 
     /// A request of `cost` has left the device, after `latency_us`.
     pub(crate) fn note(&mut self, request: Request, cost: u32, latency_us: u64, costs: &mut Costs, now_us: u64) {
+        // Other requests than reads and writes say nothing about the device.
         if let Some(of_kind) = self.samples.get_mut(request.kind as usize) {
             let samples = &mut of_kind[request.class()];
             samples.count += 1;

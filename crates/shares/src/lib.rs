@@ -20,6 +20,7 @@ mod depth;
 mod flow;
 mod requests;
 mod scheduler;
+mod state;
 
 pub use cost::{COST_MIN, Kind, Request};
 pub use depth::Depth;

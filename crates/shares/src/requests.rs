@@ -92,7 +92,9 @@ impl<T: Copy> Requests<T> {
     fn take_free(&mut self, flow: Flow, request: Request, owner: T) -> u32 {
         if self.free != NONE {
             let index = self.free;
-            self.free = self.entries[index as usize].after;
+            let entry = &self.entries[index as usize];
+            assert!(entry.state == State::Free, "a request that waits or is at the device would be overwritten");
+            self.free = entry.after;
             return index;
         }
         let index = u32::try_from(self.entries.len()).expect("queues have far less than 2^32 entries together");
@@ -126,7 +128,8 @@ impl<T: Copy> Requests<T> {
 
     /// The request leaves the list that it is on.
     pub(crate) fn unlink(&mut self, list: &mut List, ticket: Ticket) {
-        let Entry { before, after, .. } = self.entries[ticket.index as usize];
+        let Entry { before, after, state, .. } = self.entries[ticket.index as usize];
+        assert!(state == State::Waiting, "only what waits is on a list");
         match before {
             NONE => list.head = after,
             before => self.entries[before as usize].after = after,
@@ -140,6 +143,7 @@ impl<T: Copy> Requests<T> {
     /// The request, which is on no list any more, goes to the device.
     pub(crate) fn start(&mut self, ticket: Ticket, cost: u32, now_us: u64) {
         let entry = &mut self.entries[ticket.index as usize];
+        assert!(entry.state == State::Waiting, "a request goes to the device once");
         entry.state = State::AtDevice;
         entry.cost = cost;
         entry.since_us = now_us;
@@ -148,6 +152,7 @@ impl<T: Copy> Requests<T> {
     /// The request, which is on no list any more, is done with.
     pub(crate) fn free(&mut self, ticket: Ticket) {
         let entry = &mut self.entries[ticket.index as usize];
+        assert!(entry.state != State::Free, "it would be twice among those that are free");
         entry.state = State::Free;
         entry.number = entry.number.checked_add(1).unwrap_or(NonZeroU32::MIN);
         entry.after = self.free;

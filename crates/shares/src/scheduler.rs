@@ -12,8 +12,9 @@ use alloc::vec::Vec;
 
 use crate::cost::{Costs, Request};
 use crate::depth::Depth;
-use crate::flow::{Figures, Flow, Share, State};
+use crate::flow::{Figures, Flow, Share};
 use crate::requests::{self, Requests, Ticket};
+use crate::state::State;
 
 /// A flow without requests for this long is not counted as one that uses the device, microseconds.
 const IDLE_US: u64 = 1_000_000;
@@ -125,13 +126,13 @@ impl<T: Copy> Scheduler<T> {
         }
         let ticket = self.requests.push(&mut self.flows[flow.index()].waiting, flow, request, owner, now_us);
         if is_first {
+            debug_assert!(!self.backlogged.contains(&flow), "a flow that has nothing waiting any more is taken off");
             self.backlogged.push(flow);
-            if let Some(pick) = self.pick(now_us).filter(|pick| pick.flow == flow) {
-                let _ = self.start(pick, now_us);
-                return Verdict::Go(ticket);
-            }
-            if is_idle && self.may_exceed(flow, now_us) {
-                let _ = self.start(Pick { flow, by_minimum: false }, now_us);
+            let pick = self.pick(now_us).filter(|pick| pick.flow == flow);
+            let exceeds = || is_idle && self.may_exceed(flow, now_us);
+            if let Some(pick) = pick.or_else(|| exceeds().then_some(Pick { flow, by_minimum: false })) {
+                let (started, _) = self.start(pick, now_us);
+                assert!(started == ticket, "a flow begins with its first request, and this is its only one");
                 return Verdict::Go(ticket);
             }
         }
@@ -144,21 +145,24 @@ impl<T: Copy> Scheduler<T> {
         Some(self.start(pick, now_us))
     }
 
-    /// The device is done with a request, or it was withdrawn.
+    /// The device is done with a request, or it was withdrawn. A second time does nothing: tickets
+    /// can be copied.
     pub fn settle(&mut self, ticket: Ticket, now_us: u64) {
         let Some(&entry) = self.requests.get(ticket) else { return };
         let state = &mut self.flows[entry.flow.index()];
         state.seen_us = Some(now_us);
         if entry.state == requests::State::Waiting {
             self.requests.unlink(&mut state.waiting, ticket);
-            state.figures.waiting -= 1;
+            state.figures.waiting = less_one(state.figures.waiting);
             if state.waiting.is_empty() {
                 state.end(now_us);
                 self.backlogged.retain(|flow| *flow != entry.flow);
             }
         } else {
-            state.figures.at_device -= 1;
-            self.at_device -= u64::from(entry.cost);
+            state.figures.at_device = less_one(state.figures.at_device);
+            // What a request was charged stays with it, however costs change meanwhile.
+            let at_device = self.at_device.checked_sub(entry.cost.into());
+            self.at_device = at_device.expect("a request at the device is part of what is there");
             let latency_us = now_us.saturating_sub(entry.since_us);
             self.depth.note(entry.request, entry.cost, latency_us, &mut self.costs, now_us);
         }
@@ -223,7 +227,7 @@ impl<T: Copy> Scheduler<T> {
         is_ready && (self.depth.cost()..2 * self.depth.cost()).contains(&self.at_device)
     }
 
-    /// Whose turn it is.
+    /// Whose turn it is; nobody's where the depth or limits keep all of them.
     fn pick(&mut self, now_us: u64) -> Option<Pick> {
         self.due_us = None;
         if self.backlogged.is_empty() {
@@ -283,7 +287,7 @@ impl<T: Copy> Scheduler<T> {
         self.requests.unlink(&mut state.waiting, ticket);
         self.requests.start(ticket, cost, now_us);
         state.charge(cost, request.data_bytes(), by_minimum, self.virtual_time, now_us);
-        state.figures.waiting -= 1;
+        state.figures.waiting = less_one(state.figures.waiting);
         state.figures.at_device += 1;
         state.figures.waited_us += waited_us;
         self.at_device += u64::from(cost);
@@ -307,6 +311,11 @@ impl<T: Copy> Scheduler<T> {
         }
         self.virtual_time = 0;
     }
+}
+
+/// A count of a flow's requests without one of them, which was counted when it came to be there.
+fn less_one(count: u32) -> u32 {
+    count.checked_sub(1).expect("each request is counted where it is, once")
 }
 
 /// Whose turn it is.

@@ -294,10 +294,12 @@ impl Connection {
     /// When `payload` is longer than the piece, or the command has completed: a fault of the
     /// caller.
     pub fn send_h2c_data(&mut self, r2t: &mut R2t, payload: &[u8], out: &mut Vec<u8>) -> Trailer {
-        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(payload.len()).expect("a payload is a piece of an R2T, whose length is a u32");
         assert!(length <= self.h2c_piece(r2t), "an H2CData PDU carries at most MAXH2CDATA and what is left of its R2T");
         let last = length == r2t.length;
         let command = self.outstanding.find(r2t.cid).expect("an R2T is dropped when its command completes");
+        // A controller that completes a command before it has the data that it asked for may have
+        // them with a later one, if that gets the same identifier: neither count is exact then.
         command.sent = command.sent.saturating_add(length);
         command.r2ts = command.r2ts.saturating_sub(u32::from(last));
         let pdu = H2cData {
@@ -337,10 +339,11 @@ impl Connection {
     }
 
     fn add_received(&mut self, cid: Cid, length: u32, digest_ok: bool) {
-        if let Some(command) = self.outstanding.find(cid) {
-            command.received = command.received.saturating_add(length);
-            command.digest_ok &= digest_ok;
-        }
+        let command = self.outstanding.find(cid).expect("no response is read while data of a command arrive");
+        // It was looked at in the header: they begin where the last ones ended, and are no more
+        // than was asked for.
+        command.received += length;
+        command.digest_ok &= digest_ok;
     }
 
     fn complete_by_flag(&mut self, cid: Cid) -> Option<Event> {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::cores::Cores;
 use crate::machine::Machine;
 use crate::name::Name;
-use crate::report::Whose;
 use crate::tunable::Tunable;
+use crate::whose::Whose;
 
 /// Where a setting is kept. Values are compared as texts: those that are read are in one form,
 /// whichever the kernel has shown.

@@ -22,6 +22,7 @@ mod report;
 mod survey;
 mod system;
 mod tunable;
+mod whose;
 
 pub use apply::{Step, StepOutcome, apply, undo};
 pub use cores::Cores;
@@ -30,10 +31,11 @@ pub use knob::{Knob, Sysctl};
 pub use machine::{Channels, Coalescing, Machine, Pause};
 pub use name::{Name, NotAName};
 pub use record::{CHANGES_MAX, ChangeRecord, RecordError, Recorded};
-pub use report::{Report, Setting, State, Whose};
+pub use report::{Report, Setting, State};
 pub use survey::{Goal, Interrupts, MTU_MAX, MTU_MIN, SurveyError, SurveyOptions, survey};
 pub use system::System;
 pub use tunable::Tunable;
+pub use whose::Whose;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

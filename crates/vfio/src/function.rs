@@ -143,7 +143,7 @@ impl PciFunction {
     fn on_write<'a>(&mut self, call: Call, (region, offset): (u32, u64), data: &[u8], out: &mut Vec<u8>) -> Action<'a> {
         match self.write(region, offset, data) {
             Ok(event) => {
-                let count = u32::try_from(data.len()).unwrap_or(0);
+                let count = u32::try_from(data.len()).expect("less than a message, which has a size");
                 call.written(region, offset, count, out);
                 event.map_or(Action::Answered, Action::Event)
             }

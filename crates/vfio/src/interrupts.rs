@@ -67,7 +67,7 @@ impl Vectors {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u16 {
-        u16::try_from(self.vectors.len()).unwrap_or(VECTORS_MAX)
+        u16::try_from(self.vectors.len()).expect("at most VECTORS_MAX, see `new`")
     }
 
     /// How many interrupts of a kind there are; `None` if there is no such kind.
@@ -125,7 +125,7 @@ impl Vectors {
     }
 
     fn set_one(&mut self, number: u16, set: &SetInterrupts<'_>, descriptors: usize, changes: &mut Vec<Change>) {
-        let vector = self.vectors.get_mut(usize::from(number)).expect("the end is at most the number of vectors");
+        let vector = self.vector(number);
         match (set.action, set.data) {
             (InterruptAction::Trigger, InterruptData::Descriptors) if descriptors == 0 => {
                 self.disconnect(number, changes);
@@ -148,20 +148,20 @@ impl Vectors {
     }
 
     fn disconnect(&mut self, number: u16, changes: &mut Vec<Change>) {
-        if let Some(vector) = self.vectors.get_mut(usize::from(number))
-            && core::mem::take(&mut vector.is_connected)
-        {
+        if core::mem::take(&mut self.vector(number).is_connected) {
             changes.push(Change::Disconnect(number));
         }
     }
 
+    /// One of those that a client's message is about, whose range was looked at.
+    fn vector(&mut self, number: u16) -> &mut Vector {
+        self.vectors.get_mut(usize::from(number)).expect("the end is at most the number of vectors")
+    }
+
     /// Delivers what is pending, if that is possible.
     fn deliver(&mut self, number: u16, changes: &mut Vec<Change>) {
-        if let Some(vector) = self.vectors.get_mut(usize::from(number))
-            && vector.is_connected
-            && !vector.is_masked
-            && core::mem::take(&mut vector.is_pending)
-        {
+        let vector = self.vector(number);
+        if vector.is_connected && !vector.is_masked && core::mem::take(&mut vector.is_pending) {
             changes.push(Change::Signal(number));
         }
     }

@@ -66,6 +66,7 @@ impl Walk<'_> {
         if address.checked_add(length.into()).is_none() {
             return Err(Status::DATA_TRANSFER_ERROR.dnr());
         }
+        debug_assert!(0 < length && length <= self.left, "callers take no more than is left, and not nothing");
         self.left -= length;
         if let Some(last) = self.pieces.last_mut()
             && last.address + u64::from(last.length) == address
@@ -97,7 +98,7 @@ impl Walk<'_> {
     /// The rest of the page at `address`, or what the transfer needs of it.
     fn push_page(&mut self, address: u64, page: u64) -> Result<(), Status> {
         let rest = page - address % page;
-        let length = u32::try_from(rest).unwrap_or(u32::MAX).min(self.left);
+        let length = u32::try_from(rest).expect("no more than a page, whose size is a u32").min(self.left);
         self.push(address, length)
     }
 
@@ -143,7 +144,7 @@ impl Walk<'_> {
         let count = data + u64::from(goes_on);
         while done < count {
             let now = (count - done).min(COPY_BYTES as u64 / ENTRY_BYTES);
-            let part = &mut bytes[..usize::try_from(now * ENTRY_BYTES).unwrap_or(0)];
+            let part = &mut bytes[..usize::try_from(now * ENTRY_BYTES).expect("at most COPY_BYTES")];
             let address = at.checked_add(done * ENTRY_BYTES).ok_or(Status::DATA_TRANSFER_ERROR.dnr())?;
             memory.read(address, part).map_err(|_fault| Status::DATA_TRANSFER_ERROR.dnr())?;
             for (number, entry) in (done..).zip(part.as_chunks::<8>().0) {

@@ -129,7 +129,7 @@ impl Registers {
 
     /// As after a function-level reset.
     pub fn reset(&mut self) {
-        let queues = u16::try_from(self.submission.len()).unwrap_or(QUEUES_MAX);
+        let queues = u16::try_from(self.submission.len()).expect("at most QUEUES_MAX, see `new`");
         *self = Self::new(self.cap, self.version, queues);
     }
 
@@ -226,7 +226,7 @@ impl Registers {
             4 | 8 if offset.is_multiple_of(from.len() as u64) && offset < DOORBELLS => {
                 let mut effect = None;
                 for (half, at) in from.chunks_exact(4).zip([offset, offset + 4]) {
-                    effect = self.put_word(at, number(half).unwrap_or(0)).or(effect);
+                    effect = self.put_word(at, number(half).expect("a half has 4 bytes")).or(effect);
                 }
                 effect
             }
@@ -312,7 +312,7 @@ fn put(queues: &mut [u32], queue: QueueId, entries: u32) -> bool {
 }
 
 fn low(value: u64) -> u32 {
-    u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0)
+    u32::try_from(value & u64::from(u32::MAX)).expect("the others are masked off")
 }
 
 #[inline]

@@ -8,7 +8,7 @@
 
 use ebof_nvme::{Cqe, QueueId, Sqe};
 use thiserror::Error;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::memory::{Fault, Memory};
 
@@ -182,7 +182,7 @@ impl SubmissionRing {
         let address = entry(self.base, self.head, size_of::<Sqe>() as u64)?;
         memory.read(address, &mut bytes)?;
         self.head = advance(self.head, self.entries);
-        Ok(Sqe::read_from_bytes(&bytes).ok())
+        Ok(Some(zerocopy::transmute!(bytes)))
     }
 }
 
@@ -397,11 +397,15 @@ const fn clamp(entries: u32) -> u32 {
     }
 }
 
+/// Entries from one index to another, both of which are of the queue: what a host says is looked at
+/// before it becomes a head or tail.
 const fn distance(from: u32, to: u32, entries: u32) -> u32 {
+    debug_assert!(from < entries && to < entries, "a head or tail outside of the queue");
     if to >= from { to - from } else { entries - from + to }
 }
 
 const fn advance(index: u32, entries: u32) -> u32 {
+    debug_assert!(index < entries, "a head or tail outside of the queue");
     if index + 1 == entries { 0 } else { index + 1 }
 }
 

@@ -399,9 +399,9 @@ fn restore(command: &mut Command, data: Data<Buffer>) {
     let io = &mut command.io;
     match (data, command.parts.is_some()) {
         (Data::ToHost(buffer), true) => {
-            if let Some(room) = io.data.get_mut(part).filter(|room| room.len() == buffer.len()) {
-                room.copy_from_slice(&buffer);
-            }
+            // Only a command whose data are there is sent in parts, and `encode` has made the
+            // buffer of a part as long as that. Otherwise it would read as whatever was there.
+            io.data.get_mut(part).expect("the data of the whole command").copy_from_slice(&buffer);
         }
         (Data::ToHost(buffer) | Data::FromHost(buffer), false) if io.op != Op::Deallocate => io.data = buffer,
         _ => {}

@@ -14,9 +14,10 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::block::{self, Lock};
+use crate::geometry::check_blocks;
 use crate::name::Name;
 use crate::open_file::{Handle, Kind, OpenFile};
-use crate::size::{check_blocks, is_size, round_up};
+use crate::size::{is_size, round_up};
 use crate::{Buffer, Geometry, OpenError};
 
 /// How long to wait for the lock of a process that has ended.

@@ -12,11 +12,11 @@ use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
 use super::{Live, Queue, Role};
+use crate::io;
 use crate::outcome::{Fault, Outcome, byte};
 use crate::step::Step;
 use crate::task::FusedHalf;
 use crate::task::{IoTask, Task};
-use crate::{connect, io};
 
 /// A first command whose second has to be the next of the queue.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Queue {
 fn half(live: Option<&Live>, sqe: &Sqe, half: FusedHalf) -> Outcome {
     match live {
         Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit_half(association, subsystem, sqe, half),
-        _ => connect::submit(sqe),
+        _ => unreachable!("only I/O queues have pairs, and they stay what they are"),
     }
 }
 

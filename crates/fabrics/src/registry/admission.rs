@@ -287,7 +287,7 @@ impl<'r> Admission<'r> {
         };
         let key = self.registry.controllers.names.get(&(request.subsystem.clone(), request.cntlid)).copied();
         let key = key.ok_or(RefusalReason::UnknownController)?;
-        let entry = self.registry.controllers.entries.get(&key).ok_or(RefusalReason::UnknownController)?;
+        let entry = self.registry.controllers.entry(key);
         let association = Arc::clone(&entry.association);
         if association.is_closing() {
             return Err(RefusalReason::UnknownController);
@@ -316,6 +316,7 @@ impl<'r> Admission<'r> {
         self.registry.controllers.check_entries(subsystem.drive_nqn(), drive, entries)?;
         self.registry.controllers.check_share(&request.host, 0, &self.registry.limits)?;
         let kind = Kind::Io(Arc::clone(&view));
+        // The port may have been removed: then the controller is about to end.
         self.check_channel(&kind, self.registry.model.port(arrival.port).unwrap_or(&association.port))?;
         if association.psk != arrival.channel.psk() {
             return Err(RefusalReason::OtherHost);
@@ -335,14 +336,13 @@ impl<'r> Admission<'r> {
         let Self { request, arrival, now_ms, .. } = *self;
         let counters = Arc::new(Counters::default());
         counters.last_command_ms.store(now_ms, Ordering::Relaxed);
-        if let Some(entry) = self.registry.controllers.entries.get_mut(&key) {
-            let queue = attached(request, arrival, entries, &counters);
-            if authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due()) {
-                entry.proving.push(queue);
-            } else {
-                entry.queues.push(queue);
-                entry.count_io_queues();
-            }
+        let entry = self.registry.controllers.entry_mut(key);
+        let queue = attached(request, arrival, entries, &counters);
+        if authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due()) {
+            entry.proving.push(queue);
+        } else {
+            entry.queues.push(queue);
+            entry.count_io_queues();
         }
         self.registry.controllers.handles.insert(arrival.handle, key);
         granted(request, arrival, entries, association, counters, now_ms, (Role::Io(view), authenticator))

@@ -114,6 +114,9 @@ pub(super) struct Draining {
     pub(super) reported: bool,
 }
 
+/// See [`Controllers::entry`].
+const IS_THERE: &str = "connections and names are those of controllers that are there";
+
 impl Controllers {
     /// None yet. `seed` decides which controller IDs are assigned first.
     pub(super) fn new(seed: u64) -> Self {
@@ -136,6 +139,17 @@ impl Controllers {
         self.entries.insert(key, entry);
     }
 
+    /// The controller of a key that was found by a connection or by a name, and since then none was
+    /// removed: there is one, because both are forgotten with it.
+    pub(super) fn entry(&self, key: ControllerKey) -> &ControllerEntry {
+        self.entries.get(&key).expect(IS_THERE)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn entry_mut(&mut self, key: ControllerKey) -> &mut ControllerEntry {
+        self.entries.get_mut(&key).expect(IS_THERE)
+    }
+
     /// The controller that the connection belongs to.
     pub(super) fn of_handle(&self, handle: Handle) -> Option<ControllerKey> {
         self.handles.get(&handle).copied()
@@ -149,7 +163,7 @@ impl Controllers {
     /// Whether the host of this controller proves that its host identifier is its own: it has
     /// proven who it is, and no other host has come with that identifier before and is still there.
     pub(super) fn owns_host_id(&self, key: ControllerKey) -> bool {
-        let Some(own) = self.entries.get(&key).map(|entry| &entry.association) else { return false };
+        let own = &self.entry(key).association;
         if !own.is_proven() || own.discovery {
             return false;
         }
@@ -178,12 +192,13 @@ impl Controllers {
     /// Removes a queue whose connection has ended, and its controller if it was the last one.
     pub(super) fn remove_queue(&mut self, handle: Handle) -> Option<RemovedQueue> {
         let key = self.handles.remove(&handle)?;
-        let entry = self.entries.get_mut(&key)?;
+        let entry = self.entry_mut(key);
         if let Some(at) = entry.proving.iter().position(|queue| queue.handle == handle) {
             let queue = entry.proving.remove(at);
             return Some(RemovedQueue { queue, association: Arc::clone(&entry.association), was_open: false });
         }
-        let at = entry.queues.iter().position(|queue| queue.handle == handle)?;
+        let at = entry.queues.iter().position(|queue| queue.handle == handle);
+        let at = at.expect("a connection that belongs to a controller has one of its queues");
         entry.command_of_gone_ms = entry.last_command_ms();
         let queue = entry.queues.remove(at);
         let association = Arc::clone(&entry.association);
@@ -246,7 +261,7 @@ impl Controllers {
         subsystem: Option<&Subsystem>,
         limits: &Limits,
     ) -> Result<(), RefusalReason> {
-        let entry = self.entries.get(&key).ok_or(RefusalReason::UnknownController)?;
+        let entry = self.entry(key);
         let association = &entry.association;
         if association.is_closing() {
             return Err(RefusalReason::UnknownController);
@@ -257,6 +272,7 @@ impl Controllers {
             let most = usize::try_from(limits.controllers).unwrap_or(usize::MAX);
             return if self.open_count() < most { Ok(()) } else { Err(RefusalReason::ControllersExhausted) };
         }
+        // A reset asks those to end that prove themselves, and they do not come back.
         let queue = entry.proving.iter().find(|queue| queue.handle == handle).ok_or(RefusalReason::NotReady)?;
         if !association.is_ready() {
             return Err(RefusalReason::NotReady);
@@ -294,6 +310,7 @@ impl Controllers {
         }
         let span = u64::from(most.checked_sub(least)?) + 1;
         let start = match self.next_cntlid.get(nqn) {
+            // The range may have been another one.
             Some(next) => u64::from(next.saturating_sub(least)) % span,
             None => self.seed % span,
         };
@@ -315,7 +332,7 @@ impl Controllers {
 
     /// The queues of the host's other associations that have to be checked.
     pub(super) fn to_be_checked(&self, key: ControllerKey, now_ms: u64) -> Vec<Handle> {
-        let Some(own) = self.entries.get(&key) else { return Vec::new() };
+        let own = self.entry(key);
         let others = self.entries.iter().filter(|(other, entry)| {
             **other != key
                 && entry.is_open
@@ -331,7 +348,8 @@ impl Controllers {
 
     /// Whether queues of this controller's host drain.
     pub(super) fn is_draining(&self, key: ControllerKey) -> bool {
-        self.entries.get(&key).is_some_and(|own| self.draining().any(|entry| same_host(&own.association, entry)))
+        let own = &self.entry(key).association;
+        self.draining().any(|entry| same_host(own, entry))
     }
 
     /// The associations with queues that drain.
@@ -393,7 +411,7 @@ impl ControllerEntry {
         notices.extend(all.map(|queue| (queue.handle, Notice::Close(reason))));
     }
 
-    /// The I/O queue of that connection is there from now on.
+    /// The I/O queue of that connection is there from now on. An Admin Queue was before.
     pub(super) fn come(&mut self, handle: Handle) {
         if let Some(at) = self.proving.iter().position(|queue| queue.handle == handle) {
             let queue = self.proving.remove(at);

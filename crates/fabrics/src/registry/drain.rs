@@ -66,6 +66,9 @@ pub struct Drain {
 pub(super) struct Drains {
     /// Connects that wait: at most one for each connection.
     deferred: BTreeMap<Handle, Deferred>,
+    /// Checks that have not come to an end, of connections whose Connect was refused meanwhile:
+    /// which Connect a check was for, nobody can tell, so that the next one waits for these, too.
+    owed: BTreeMap<Handle, usize>,
     /// Queues that have been draining for long, to be logged: each once.
     slow: Vec<Drain>,
 }
@@ -83,14 +86,17 @@ impl Drains {
         let looks = if is_new { controllers.to_be_checked(key, now_ms) } else { Vec::new() };
         let until_ms = now_ms.saturating_add(CONNECT_HOLD_MS);
         let is_draining = controllers.is_draining(key);
-        let first = Deferred { host: key, until_ms, is_overdue: false, looks: looks.len() };
-        let deferred = self.deferred.entry(handle).or_insert(first);
+        let Self { deferred, owed, .. } = self;
+        let deferred = deferred.entry(handle).or_insert_with(|| {
+            let looks = looks.len() + owed.remove(&handle).unwrap_or(0);
+            Deferred { host: key, until_ms, is_overdue: false, looks }
+        });
         if deferred.looks == 0 && !is_draining {
-            self.deferred.remove(&handle);
+            self.forget(handle);
             return Ok(Deferral::None);
         }
         if deferred.until_ms <= now_ms {
-            self.deferred.remove(&handle);
+            self.forget(handle);
             return Err(RefusalReason::Draining);
         }
         Ok(Deferral::Wait(looks))
@@ -103,15 +109,33 @@ impl Drains {
 
     /// The Connect of this connection does not wait any more.
     pub(super) fn forget(&mut self, handle: Handle) {
+        if let Some(looks) = self.deferred.remove(&handle).map(|deferred| deferred.looks).filter(|looks| *looks > 0) {
+            self.owed.insert(handle, looks);
+        }
+    }
+
+    /// The connection ends.
+    pub(super) fn end(&mut self, handle: Handle) {
         self.deferred.remove(&handle);
+        self.owed.remove(&handle);
     }
 
     /// A queue of another association of the host has been checked for a deferred Connect, and the
     /// commands that it had at devices then have completed.
     pub(super) fn acknowledge_check(&mut self, controllers: &Controllers, deferred: Handle) -> Notices {
-        let Some(waiting) = self.deferred.get_mut(&deferred) else { return Notices::new() };
-        waiting.looks = waiting.looks.saturating_sub(1);
-        self.free(controllers)
+        if let Some(waiting) = self.deferred.get_mut(&deferred) {
+            // Those of earlier Connects of the connection are included.
+            waiting.looks = waiting.looks.checked_sub(1).expect("a check that ends was waited for");
+            return self.free(controllers);
+        }
+        // Neither is there when the connection has ended.
+        if let Some(owed) = self.owed.get_mut(&deferred) {
+            *owed -= 1;
+            if *owed == 0 {
+                self.owed.remove(&deferred);
+            }
+        }
+        Notices::new()
     }
 
     /// The Connects that are to be tried again because no queue of their hosts drains any more.

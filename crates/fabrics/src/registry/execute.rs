@@ -53,27 +53,26 @@ impl SharedCommand<'_> {
                 Fid::HOST_IDENTIFIER => self.identify_host(controller),
                 _ => self.set_keep_alive(controller),
             },
-            _ => Err(Fault::new(Status::INTERNAL_ERROR)),
+            opcode => unreachable!("no other command of an Admin Queue is a shared one: {opcode:02x}h"),
         }
     }
 
     /// Reset or shutdown: the I/O queues end; a normal shutdown flushes caches.
     fn quiesce(&mut self, controller: &Controller) -> Outcome {
         let mut quiesce = Quiesce::reset();
-        if let Some(entry) = self.registry.controllers.entries.get_mut(&self.key) {
-            // Including those that drain already: a reset may begin while a shutdown closes them.
-            for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {
-                queue.detached = true;
-                quiesce.close.push(queue.handle);
-            }
-            // Those that prove themselves do not become queues of what comes after the reset.
-            for mut queue in entry.proving.drain(..) {
-                queue.detached = true;
-                quiesce.close.push(queue.handle);
-                entry.queues.push(queue);
-            }
-            entry.count_io_queues();
+        let entry = self.registry.controllers.entry_mut(self.key);
+        // Including those that drain already: a reset may begin while a shutdown closes them.
+        for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {
+            queue.detached = true;
+            quiesce.close.push(queue.handle);
         }
+        // Those that prove themselves do not become queues of what comes after the reset.
+        for mut queue in entry.proving.drain(..) {
+            queue.detached = true;
+            quiesce.close.push(queue.handle);
+            entry.queues.push(queue);
+        }
+        entry.count_io_queues();
         let normal = controller.registers.phase == Phase::ShuttingDown && controller.registers.cc.shutdown() == 1;
         if let (true, Some(subsystem)) = (normal, controller.subsystem()) {
             let cached = subsystem.namespaces.iter().filter(|namespace| namespace.volatile_cache);
@@ -87,35 +86,34 @@ impl SharedCommand<'_> {
     fn delete_queue(&mut self) -> Outcome {
         let id = QueueId(memory::queue_id(&self.executing.sqe()));
         let mut quiesce = Quiesce::default();
-        if let Some(entry) = self.registry.controllers.entries.get_mut(&self.key) {
-            for queue in entry.queues.iter_mut().filter(|queue| queue.id == id) {
-                queue.detached = true;
-                quiesce.close.push(queue.handle);
-            }
-            entry.count_io_queues();
+        let entry = self.registry.controllers.entry_mut(self.key);
+        for queue in entry.queues.iter_mut().filter(|queue| queue.id == id) {
+            queue.detached = true;
+            quiesce.close.push(queue.handle);
         }
+        entry.count_io_queues();
         Ok(Decision::Go(Task::Reset(Box::new(quiesce)), 0))
     }
 
     /// The host has said who it is: its rights are those of that host from now on.
     fn identify_host(&mut self, controller: &mut Controller) -> Outcome {
+        // A reset or another one of these commands may have come before the registry's turn.
         let Some(host_id) = controller.features.new_host_id.take() else {
             return Err(Fault::new(Status::INTERNAL_ERROR));
         };
         let association = &controller.association;
         association.set_host_id(host_id);
-        let now = self.registry.effective.get(&association.subsystem);
-        if let (Some(entry), Some(now)) = (self.registry.controllers.entries.get(&self.key), now) {
-            entry.notify(now, self.notices);
+        // The subsystem may have been removed: then the controller is about to end.
+        if let Some(now) = self.registry.effective.get(&association.subsystem) {
+            self.registry.controllers.entry(self.key).notify(now, self.notices);
         }
         Ok(Decision::Done(0))
     }
 
     fn abort(&self) -> Outcome {
         let (id, cid) = admin_commands::abort_target(self.executing.cdw10());
-        let entry = self.registry.controllers.entries.get(&self.key);
-        let queue = entry.and_then(|entry| entry.queues.iter().find(|queue| queue.id == id && !queue.detached));
-        Ok(match queue {
+        let entry = self.registry.controllers.entry(self.key);
+        Ok(match entry.queues.iter().find(|queue| queue.id == id && !queue.detached) {
             Some(queue) => Decision::Go(Task::Abort(queue.handle, cid), 0),
             // Dword 0, bit 0: not aborted.
             None => Decision::Done(1),
@@ -131,7 +129,7 @@ impl SharedCommand<'_> {
                 log::smart(subsystem, counts, association.errors.count(), controller.critical_warnings())
             }
             Kind::Discovery(_) => {
-                let local = self.registry.controllers.entries.get(&self.key).map_or("", |entry| entry.local.as_str());
+                let local = self.registry.controllers.entry(self.key).local.as_str();
                 let view = discovery::View { host: association.named_host(), port: association.port.id, local };
                 discovery::page(&*self.registry.model, view, log.lsp)
             }
@@ -147,11 +145,12 @@ impl SharedCommand<'_> {
     /// Identify of a host that does not know of all changes yet: after the response it may be shown
     /// more of them.
     fn look(&mut self, controller: &mut Controller, look: Look) -> Outcome {
-        let Some(subsystem) = controller.subsystem() else { return Err(Fault::new(Status::INTERNAL_ERROR)) };
+        let subsystem = controller.subsystem().expect("a discovery controller identifies nothing but itself");
         let answer = identify::structure(&controller.association, subsystem, &self.executing.sqe());
         let looked_at = identities(&subsystem.namespaces, look);
-        let entry = self.registry.controllers.entries.get_mut(&self.key);
-        if let (Some(entry), Some(now)) = (entry, self.registry.effective.get(&controller.association.subsystem)) {
+        let entry = self.registry.controllers.entry_mut(self.key);
+        // The subsystem may have been removed: then the controller is about to end.
+        if let Some(now) = self.registry.effective.get(&controller.association.subsystem) {
             let shown = entry.shown(now);
             if entry.replaced.hide(look, controller, &shown) {
                 entry.notify(now, self.notices);
@@ -179,15 +178,13 @@ impl SharedCommand<'_> {
         let cns = Cns(self.executing.cdw10().to_le_bytes()[0]);
         let allocated = self.registry.effective.get(nqn).map(|subsystem| subsystem.allocated());
         let namespace = allocated.and_then(|table| table.find(self.executing.nsid()));
-        let sees = |key: &ControllerKey| match (cns, namespace, self.registry.controllers.entries.get(key)) {
-            (Cns::NAMESPACE_CONTROLLER_LIST, Some(namespace), Some(entry)) => {
-                namespace.is_attached(&entry.association.host)
-            }
+        let sees = |key: ControllerKey| match (cns, namespace, self.registry.controllers.entry(key)) {
+            (Cns::NAMESPACE_CONTROLLER_LIST, Some(namespace), entry) => namespace.is_attached(&entry.association.host),
             (Cns::NAMESPACE_CONTROLLER_LIST, ..) => false,
-            (_, _, entry) => entry.is_some_and(|entry| entry.is_open),
+            (_, _, entry) => entry.is_open,
         };
         let names =
-            self.registry.controllers.names.iter().filter(|((subsystem, _), key)| subsystem == nqn && sees(key));
+            self.registry.controllers.names.iter().filter(|((subsystem, _), key)| subsystem == nqn && sees(**key));
         let functions = functions_of(controller, cns, namespace);
         let list = ControllerList::starting_at(from, functions.chain(names.map(|(&(_, cntlid), _)| cntlid)));
         debug_assert!(
@@ -199,9 +196,7 @@ impl SharedCommand<'_> {
 
     fn set_keep_alive(&mut self, controller: &Controller) -> Outcome {
         let timeout_ms = self.registry.keep_alive_ms(controller.association.discovery, self.executing.cdw11());
-        if let Some(entry) = self.registry.controllers.entries.get_mut(&self.key) {
-            entry.set_keep_alive(timeout_ms, self.now_ms);
-        }
+        self.registry.controllers.entry_mut(self.key).set_keep_alive(timeout_ms, self.now_ms);
         Ok(Decision::Done(0))
     }
 

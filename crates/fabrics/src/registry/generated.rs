@@ -55,8 +55,8 @@ impl GeneratedPsks {
         now_ms: u64,
     ) {
         let identity = psk.identity(&names, IdentityVersion::V1);
-        // Only names that version 1 does not have in its context could be too long.
-        let Ok(key) = psk.for_tls(&names, IdentityVersion::V1, Derivation::Specification) else { return };
+        let key = psk.for_tls(&names, IdentityVersion::V1, Derivation::Specification);
+        let key = key.expect("a digest is shorter than the 255 bytes that a context may have");
         self.all.retain(|one| Some(one.channel) != replaced && one.is_good(&is_live, now_ms));
         let waits = |one: &Generated| one.names == names && !is_live(one.channel);
         if self.all.iter().filter(|one| waits(one)).count() >= UNUSED_MAX

@@ -55,21 +55,19 @@ impl Proving<'_> {
             }
             return;
         }
+        // One that is open stays so: its host has proven it once more.
         let Some(handle) = queue.live().map(|live| live.handle).filter(|_| !queue.is_open()) else { return };
         let Registry { controllers, effective, limits, proven_host_ids, .. } = &mut *self.registry;
         // Without a controller the association has ended.
         let Some(key) = controllers.of_handle(handle) else { return };
-        let association = controllers.entries.get(&key).map(|entry| &entry.association);
-        let is_taken = association.is_some_and(|it| proven_host_ids.is_of_another(it.host_id(), &it.host));
-        if is_taken {
+        let association = &controllers.entry(key).association;
+        if proven_host_ids.is_of_another(association.host_id(), &association.host) {
             return self.end(queue, CloseReason::NotAdmitted(RefusalReason::HostIdInUse));
         }
         let subsystem = queue.association().and_then(|association| effective.get(&association.subsystem));
         match controllers.check_opening(key, handle, subsystem.map(|of| &**of), limits) {
             Ok(()) => {
-                if let Some(entry) = controllers.entries.get_mut(&key) {
-                    entry.come(handle);
-                }
+                controllers.entry_mut(key).come(handle);
                 self.registry.open(queue, self.now_ms);
             }
             Err(reason) => self.end(queue, CloseReason::NotAdmitted(reason)),
@@ -80,7 +78,7 @@ impl Proving<'_> {
     /// target, that is the end of the controller, if it is the Admin Queue; otherwise that of the
     /// queue.
     fn end(&mut self, queue: &Queue, reason: CloseReason) {
-        let Some(handle) = queue.live().map(|live| live.handle) else { return };
+        let handle = queue.live().expect("a host proves itself after Connect").handle;
         let controllers = &mut self.registry.controllers;
         let entry = controllers.of_handle(handle).and_then(|key| controllers.entries.get_mut(&key));
         match entry {

@@ -341,7 +341,8 @@ impl Replaced {
             let next = match stage {
                 Stage::Refused { .. } => Stage::Withdrawn { looked: false, until_ms: None },
                 Stage::Withdrawn { .. } => Stage::Announced,
-                _ => return false,
+                Stage::Unproven(_) => return false,
+                Stage::Gone { .. } | Stage::Away { .. } | Stage::Announced => unreachable!("it has no deadline"),
             };
             *stage = next;
             true

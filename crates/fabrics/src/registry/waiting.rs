@@ -75,11 +75,12 @@ impl WaitingControllers<'_> {
         }
         let most = counts.values().copied().max();
         let mut all = self.all(&is_one);
+        // None may wait: others have the numbers.
         let Some((key, _)) = all.find(|(_, entry)| counts.get(entry.network.as_str()).copied() == most) else {
             return;
         };
         drop(all);
-        let Some(entry) = self.controllers.entries.get_mut(&key) else { return };
+        let entry = self.controllers.entry_mut(key);
         entry.close(CloseReason::MadeRoom, self.notices);
         let name = (entry.association.subsystem.clone(), entry.association.cntlid);
         // Its number is another one's from now on.

@@ -157,9 +157,12 @@ impl Copy {
     }
 
     /// A piece has been written. Returns whether it was the last.
+    ///
+    /// # Panics
+    /// There was none: a fault of the caller.
     #[must_use]
     pub fn advance(&mut self) -> bool {
-        let Some((_, length)) = self.piece() else { return true };
+        let (_, length) = self.piece().expect("a piece that was written was at hand");
         self.writing = false;
         self.copied += length as u64;
         self.within += length as u64;

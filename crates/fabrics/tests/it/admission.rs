@@ -218,6 +218,23 @@ fn controller_ids_are_in_range_and_start_at_the_seed() {
     assert_eq!(cqe.status(), Status::CONNECT_CONTROLLER_BUSY);
 }
 
+/// Where the next one is looked for may be outside of a range that a reload has moved.
+#[test]
+fn controller_ids_are_in_their_range_when_that_moves() {
+    let mut world = World::new();
+    for range in [1..=3, 10..=12, 2..=5, 0x7000..=0xffff] {
+        world.replace_model(|model| {
+            let drive = std::sync::Arc::make_mut(&mut model.subsystems[0]);
+            (drive.cntlid_min, drive.cntlid_max) = (ControllerId(*range.start()), ControllerId(*range.end()));
+        });
+        for _ in 0..3 {
+            let (at, cntlid) = world.controller(DRIVE, ALICE);
+            assert!(range.contains(&cntlid.0), "{cntlid:?} of {range:?}");
+            world.close(at);
+        }
+    }
+}
+
 #[test]
 fn a_discovery_only_port_serves_nothing_else() {
     let mut world = World::new();

@@ -9,6 +9,7 @@ use ebof_authentication::response::Names;
 use ebof_authentication::{Explanation, Group, HostEnd, KeyMaterial, Secret};
 use ebof_fabrics::{CloseReason, Handle, HostSecrets, Limits, RefusalReason};
 use ebof_nvme::connect::{Connect, ConnectResult, Property};
+use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::identify::Cns;
 use ebof_nvme::opcode::{admin, fabrics, nvm};
 use ebof_nvme::property::{Cc, offset};
@@ -131,6 +132,24 @@ fn a_host_that_proves_who_it_is_gets_its_queues() {
         authenticate(&mut world, io, &mut host(1, controller)).unwrap();
         assert!(world.run(io, with_data(read(), 512)).status().is_success());
     }
+}
+
+/// What happens before is nothing to it: it begins with what there is when its gate opens.
+#[test]
+fn events_before_are_none_of_its() {
+    let mut world = world();
+    let (at, _) = connected(&mut world);
+    let notices = world.registry.raise(&nqn(DRIVE), AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
+    assert_eq!(notices.len(), 1);
+    world.deliver(notices);
+    world.replace_model(|model| {
+        let drive = Arc::make_mut(&mut model.subsystems[0]);
+        drive.namespaces = ebof_fabrics::NamespaceTable::new(vec![crate::support::namespace(1)]).unwrap();
+    });
+    authenticate(&mut world, at, &mut host(1, None)).unwrap();
+    assert!(world.run(at, Property::set(offset::CC, Cc::ENABLE.0)).status().is_success());
+    assert_eq!(world.run(at, Sqe::new(admin::ASYNC_EVENT_REQUEST)).cqe, None, "it waits");
+    assert!(world.events.is_empty());
 }
 
 #[test]

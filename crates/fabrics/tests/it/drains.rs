@@ -5,7 +5,7 @@ use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAI
 use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, IoTask, Quiesce, RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
-use ebof_nvme::opcode::nvm;
+use ebof_nvme::opcode::{admin as admin_opcode, nvm};
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cid, ControllerId, Nsid, QueueId, Sqe, Status};
 use zerocopy::IntoBytes;
@@ -38,6 +38,11 @@ struct Waiting {
 
 fn ask(world: &mut World, host: &str, cntlid: ControllerId, qid: u16) -> Waiting {
     let at = world.open();
+    ask_at(world, at, host, cntlid, qid)
+}
+
+/// The same over a connection that there is.
+fn ask_at(world: &mut World, at: u64, host: &str, cntlid: ControllerId, qid: u16) -> Waiting {
     let data = connect_data(DRIVE, host, cntlid);
     let sqe = with_data(Connect { qid: QueueId(qid), entries: 64, ..admin_connect() }.encode(), 1024);
     let Step::Execute(executing, Task::Connect) = world.queues.get_mut(&at).unwrap().submit(&sqe, world.now_ms) else {
@@ -258,6 +263,75 @@ fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_sil
     }
 }
 
+/// A Connect that was refused may be followed by another one, over the same connection, while the
+/// checks for the first have not come to an end.
+// @test data.old-association
+#[test]
+fn checks_for_a_connect_that_was_refused_are_no_checks_for_the_next_one() {
+    let mut world = World::new();
+    let (old, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    world.now_ms += SILENT_MS;
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let at = world.open();
+    let connect = |world: &mut World, Waiting { data, executing, .. }: Waiting| {
+        let arrival = crate::support::arrival(at, world.port, &world.local);
+        let queue = world.queues.get_mut(&at).unwrap();
+        let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+        match step {
+            Step::Execute(executing, Task::DeferConnect(looks)) => Ok((Waiting { at, data, executing }, looks)),
+            Step::Complete(cqe) => Err(cqe.status()),
+            step => panic!("{step:?}"),
+        }
+    };
+    let acknowledge = |world: &mut World| {
+        let notices = world.registry.acknowledge_check(Handle(at));
+        world.deliver(notices);
+    };
+    let first = ask_at(&mut world, at, ALICE, cntlid, 1);
+    let (first, looks) = connect(&mut world, first).unwrap();
+    assert_eq!(looks, [Handle(old), Handle(io)]);
+    acknowledge(&mut world);
+    // The device hangs.
+    world.now_ms += CONNECT_HOLD_MS;
+    assert_eq!(connect(&mut world, first).err(), Some(Status::CONNECT_CONTROLLER_BUSY));
+    let second = ask_at(&mut world, at, ALICE, cntlid, 1);
+    let (second, looks) = connect(&mut world, second).unwrap();
+    assert_eq!(looks.len(), 2);
+    acknowledge(&mut world);
+    acknowledge(&mut world);
+    assert!(world.retries.is_empty(), "of these one was for the first");
+    acknowledge(&mut world);
+    assert_eq!(world.retries, [at]);
+    assert_eq!(connect(&mut world, second).err(), Some(Status::SUCCESS));
+}
+
+/// They may come to an end when nobody waits for them any more, and when the connection is gone.
+#[test]
+fn checks_that_end_late_are_for_nobody() {
+    let mut world = World::new();
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = write(&mut world, io);
+    world.now_ms += SILENT_MS;
+    let (_, cntlid) = world.controller(DRIVE, ALICE);
+    let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
+    let arrival = crate::support::arrival(at, world.port, &world.local);
+    let queue = world.queues.get_mut(&at).unwrap();
+    let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+    let Step::Execute(executing, Task::DeferConnect(looks)) = step else { panic!("{step:?}") };
+    assert_eq!(looks.len(), 2);
+    world.now_ms += CONNECT_HOLD_MS;
+    let queue = world.queues.get_mut(&at).unwrap();
+    let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+    assert!(matches!(step, Step::Complete(_)), "{step:?}");
+    assert!(world.registry.acknowledge_check(Handle(at)).is_empty(), "the Connect was refused");
+    world.close(at);
+    assert!(world.registry.acknowledge_check(Handle(at)).is_empty(), "the connection is gone");
+    assert_eq!(world.registry.held_connects(), 0);
+}
+
 /// A host that sends commands now and then is silent after half of its time-out.
 #[test]
 fn an_association_is_silent_after_half_a_keep_alive_time_out() {
@@ -279,6 +353,30 @@ fn an_association_is_silent_after_half_a_keep_alive_time_out() {
         world.close(at);
         world.close(newest);
     }
+}
+
+/// A command that needs the registry may come to its turn after its connection has ended.
+#[test]
+fn a_command_of_a_connection_that_has_ended_is_aborted_and_does_nothing() {
+    let mut world = World::new();
+    let (admin, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let mut shut_down: Sqe = Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0);
+    shut_down.cid = 7.into();
+    let abort = Sqe::new(admin_opcode::ABORT).with_cdw(10, 5 << 16 | 1);
+    let queue = world.queues.get_mut(&admin).unwrap();
+    let tickets = [abort, shut_down].map(|sqe| match queue.submit(&sqe, world.now_ms) {
+        Step::Execute(executing, Task::Shared) => executing,
+        step => panic!("{step:?}"),
+    });
+    let notices = world.registry.closed(Handle(admin));
+    assert!(notices.iter().any(|(at, _)| *at == Handle(io)), "the association ends");
+    for executing in tickets {
+        let (step, notices) = world.registry.execute(queue, executing, world.now_ms);
+        let Step::Complete(cqe) = step else { panic!("{step:?}") };
+        assert!(cqe.status().is(Status::ABORTED_SQ_DELETION) && notices.is_empty(), "{cqe:?}");
+    }
+    assert_eq!((queue.executing(), queue.outstanding()), (0, 0));
 }
 
 /// Writes CC; returns the queues to be closed, and the ticket.

@@ -124,6 +124,7 @@ impl<B> Slots<B> {
 
     fn release(&mut self, index: u16) -> Completion<B> {
         let slot = self.at(index);
+        debug_assert!(slot.state == State::Completed, "a slot is free again when its command was completed, once");
         slot.state = State::Free;
         let data = match std::mem::replace(&mut slot.payload, Payload::None) {
             Payload::ToHost(buffer) => Data::ToHost(buffer),
@@ -196,6 +197,7 @@ impl<B: IoBuffer> Slots<B> {
         }
         let index = self.free.pop().expect("there are at least `limit` slots, and fewer are in use");
         let slot = &mut self.slots[usize::from(index)];
+        debug_assert!(slot.state == State::Free, "two commands would have one slot");
         slot.cid = Cid(slot.cid.0.wrapping_add(self.step));
         slot.user = user;
         self.lent += usize::from(matches!(payload, Payload::Lent { .. }));
@@ -251,6 +253,8 @@ impl<B: IoBuffer> Slots<B> {
     #[inline(always)]
     pub(crate) fn finish(&mut self, index: u16, result: Result<Cqe, Error>) {
         let slot = self.at(index);
+        // Whatever a target sends: links find a command's slot by `find`.
+        debug_assert!(slot.state == State::Outstanding, "a command completes once");
         slot.result = Some(result);
         if slot.unsent > 0 {
             slot.state = State::Draining;
@@ -267,10 +271,8 @@ impl<B: IoBuffer> Slots<B> {
             if slot.state == State::Outstanding {
                 slot.result = Some(Err(error.clone()));
             }
-            if matches!(slot.state, State::Outstanding | State::Draining)
-                && let Ok(index) = u16::try_from(index)
-            {
-                self.complete(index);
+            if matches!(slot.state, State::Outstanding | State::Draining) {
+                self.complete(u16::try_from(index).expect("there are at most 4096 slots"));
             }
         }
     }

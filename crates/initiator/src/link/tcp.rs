@@ -160,16 +160,18 @@ impl Tcp {
         self.out.commit();
     }
 
-    /// `length` bytes were received directly into the command's buffer. Returns how many were
-    /// taken.
-    fn take_direct<B: IoBuffer>(&mut self, slots: &mut Slots<B>, lent: &mut AdminData<'_>, length: usize) -> usize {
+    /// `length` bytes were received directly into the command's buffer. Returns their number.
+    fn take_direct<B: IoBuffer>(
+        &mut self,
+        slots: &mut Slots<B>,
+        lent: &mut AdminData<'_>,
+        length: usize,
+    ) -> Result<usize, Loss> {
         let (index, offset) = self.incoming;
-        let Some(bytes) = slots.data_mut(index, lent).and_then(|room| room.get(offset..offset + length)) else {
-            return 0;
-        };
-        self.connection.data_received(bytes);
+        let bytes = slots.data_mut(index, lent).and_then(|room| room.get(offset..offset + length));
+        self.connection.data_received(bytes.ok_or_else(changed_length)?);
         self.incoming.1 += length;
-        length
+        Ok(length)
     }
 
     /// Moves requested data (R2T) into the send queue, up to its limit.
@@ -402,6 +404,8 @@ impl Transport for Tcp {
         } else {
             slots.data_mut(index, lent).and_then(|room| room.get_mut(offset..offset + wanted))
         };
+        // A buffer whose length has changed has no room: its data are skipped in `poll`.
+        let is_direct = room.is_some();
         let (read, capacity) = match room {
             Some(room) => {
                 let capacity = room.len() + limit;
@@ -422,7 +426,7 @@ impl Transport for Tcp {
                 _ => return Err(loss(&error)),
             },
         };
-        let direct = if wanted == 0 { 0 } else { self.take_direct(slots, lent, wanted.min(read)) };
+        let direct = if is_direct { self.take_direct(slots, lent, wanted.min(read))? } else { 0 };
         self.start = 0;
         self.end = read - direct;
         if self.initialized.is_none() {

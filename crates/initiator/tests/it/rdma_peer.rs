@@ -1,7 +1,7 @@
 //! The scripted peer over a simulated RDMA network.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -240,6 +240,8 @@ impl Server {
             data: HashMap::new(),
             writing: HashMap::new(),
             sent: HashMap::new(),
+            unanswered: HashSet::new(),
+            past: HashSet::new(),
         });
     }
 }
@@ -260,6 +262,10 @@ struct Session {
     writing: HashMap<u32, Held>,
     /// Buffers to release when the response in this send slot was sent.
     sent: HashMap<u32, u32>,
+    /// Commands that have no response yet.
+    unanswered: HashSet<u16>,
+    /// Slots with messages that no controller would send, of which the connection does not know.
+    past: HashSet<u32>,
 }
 
 fn remote(remote: Remote) -> ebof_verbs::Remote {
@@ -303,6 +309,7 @@ impl Session {
                 let capsule = self.pair.received(slot)[..length as usize].to_vec();
                 self.pair.post_receive(slot);
                 let command = self.connection.receive(&capsule).unwrap();
+                self.unanswered.insert(command.sqe.cid().0);
                 match command.data.unwrap() {
                     Location::None => self.executor.execute(command.sqe, &[]),
                     Location::InCapsule { offset, length } => {
@@ -313,7 +320,9 @@ impl Session {
                 }
             }
             WorkCompletion::Sent { slot } => {
-                self.connection.on_sent();
+                if !self.past.remove(&slot) {
+                    self.connection.on_sent();
+                }
                 if let Some(held) = self.sent.remove(&slot).and_then(|tag| self.writing.remove(&tag)) {
                     self.pair.release(held).unwrap();
                 }
@@ -356,6 +365,9 @@ impl Session {
     }
 
     fn respond(&mut self, cqe: &Cqe) {
+        if !self.unanswered.remove(&cqe.cid().0) {
+            return self.send(&encode_response(cqe), None);
+        }
         let segments = self.segments.remove(&cqe.cid().0);
         let Some(data) = self.data.remove(&cqe.cid().0) else { return self.connection.respond(cqe, segments) };
         self.tags += 1;
@@ -370,6 +382,7 @@ impl Session {
         let slot = self.pair.take_send_slot().unwrap();
         self.pair.send_slot(slot)[..bytes.len()].copy_from_slice(bytes);
         self.pair.post_send(slot, u32::try_from(bytes.len()).unwrap(), invalidate);
+        self.past.insert(slot);
     }
 
     fn post(&mut self, work: SendEntry) {

@@ -9,10 +9,11 @@
 
 use ebof_backend::{Class, Error as DeviceError};
 use ebof_drive::frame::{
-    ChangeAssembler, Checkpoint, FRAME_BYTES, FrameHeader, Header, Piece, Record, Series, decode_frame, frame_header,
+    ChangeAssembler, Checkpoint, FRAME_BYTES, Flushed, FrameHeader, Header, Piece, Record, Series, decode_frame,
+    frame_header,
 };
 use ebof_drive::layout::Layout;
-use ebof_drive::mark::{Flushed, Mark};
+use ebof_drive::mark::Mark;
 
 use crate::disk::Disk;
 use crate::error::damage::{Content, Damage, Part, Proof};

@@ -96,7 +96,6 @@ impl Responses {
 
     #[inline]
     pub(super) fn on_sent(&mut self) {
-        // Its caller may have sent something past it.
-        self.under_way = self.under_way.saturating_sub(1);
+        self.under_way = self.under_way.checked_sub(1).expect("what is sent was posted, and is sent once");
     }
 }

@@ -219,7 +219,9 @@ impl Transfers {
     pub(super) fn add_received(&mut self, slot: u16, length: u32, digest_ok: bool) -> TransferProgress {
         self.receiving = None;
         let transfer = &mut self.slots[usize::from(slot)];
-        transfer.received = transfer.received.saturating_add(length);
+        // `accept` has looked at it; and meanwhile the place stays, and nothing less is asked for.
+        debug_assert!(length <= transfer.requested - transfer.received, "more data than an R2T asked for");
+        transfer.received += length;
         if !digest_ok {
             transfer.digest_ok = false;
             transfer.length = transfer.requested;
@@ -244,12 +246,15 @@ impl Transfers {
             self.release(slot);
         }
         let slot = self.free;
-        self.free = self.slots[usize::from(slot)].next_free;
+        let transfer = &self.slots[usize::from(slot)];
+        assert!(transfer.state == State::Free, "the data of two commands would have one place");
+        self.free = transfer.next_free;
         Some(slot)
     }
 
     fn release(&mut self, slot: u16) {
         let transfer = &mut self.slots[usize::from(slot)];
+        assert!(transfer.state != State::Free, "a place that is taken becomes free, once");
         transfer.first_tag = transfer.tag_number(transfer.requested.div_ceil(transfer.window));
         transfer.state = State::Free;
         transfer.next_free = self.free;
@@ -261,7 +266,7 @@ impl Transfers {
 impl Transfer {
     /// A free place before place `next` of `entries`.
     fn free(next: usize, entries: usize) -> Self {
-        let next_free = if next < entries { u16::try_from(next).unwrap_or(NONE) } else { NONE };
+        let next_free = if next < entries { u16::try_from(next).expect("below ENTRIES_MAX") } else { NONE };
         Self {
             state: State::Free,
             cid: Cid(0),
@@ -299,6 +304,7 @@ impl Transfer {
 
     /// The transfer tag of the window that begins at `offset`.
     fn tag(&self, offset: u32, slot: u16, slot_bits: u32) -> u16 {
+        // With more than half of all tags as places, none is left for a number.
         slot | self.tag_number(offset / self.window).checked_shl(slot_bits).unwrap_or(0)
     }
 

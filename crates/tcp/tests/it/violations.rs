@@ -410,6 +410,25 @@ fn invalid_pdus_at_a_host_after_initializing() {
     check(rows, || awaiting_host(Digest::Allowed));
 }
 
+/// Nothing of the transport is broken: the controller asked for data and completed the command, and
+/// the next one got its identifier before the data were sent.
+// @test hostile.no-crash
+#[test]
+fn an_r2t_of_a_command_that_was_completed_is_answered_with_a_later_one_at_most() {
+    let mut host = awaiting_host(Digest::Allowed);
+    let Ok(Some(host::Event::R2t(mut late))) = host.poll_event(&mut &r2t(2, 0, 4096).0[..]) else { panic!("no R2T") };
+    host.feed(&resp(2).0).expect("a response that comes early");
+    let mut out = Vec::new();
+    host.send_command(&mut command(1, 2, 0), host::CommandData::Write { length: 8192 }, &mut out);
+    host.send_h2c_data(&mut late, &[0; 4096], &mut out);
+    assert_eq!((late.offset, late.length), (4096, 0));
+    // The later one has its own R2Ts.
+    for offset in [0, 4096] {
+        let event = host.poll_event(&mut &r2t(2, offset, 4096).0[..]).expect("as many as were offered");
+        assert!(matches!(event, Some(host::Event::R2t(_))), "{event:?}");
+    }
+}
+
 #[test]
 fn invalid_pdus_at_a_host_with_digests() {
     let corrupted = resp(4).with_header_digest().byte(16, 9);

@@ -4,10 +4,10 @@ use std::hint::black_box;
 
 use ebof_drive::State;
 use ebof_drive::frame::{
-    ChangeAssembler, Checkpoint, FRAME_BYTES, Record, Series, crc, decode_frame, encode_frames, frame_header,
+    ChangeAssembler, Checkpoint, FRAME_BYTES, Flushed, Record, Series, crc, decode_frame, encode_frames, frame_header,
 };
 use ebof_drive::layout::{Layout, SUPERBLOCK_BYTES, Superblock};
-use ebof_drive::mark::{Flushed, Mark};
+use ebof_drive::mark::Mark;
 
 const SERIES: Series = Series { id: [7; 16], generation: 3 };
 

@@ -196,7 +196,7 @@ impl Receiver {
 
     /// Decrypts the next record, which is complete.
     fn open(&mut self, into: &mut Scatter<'_, '_>, sender: &mut Sender) -> Result<(), RecordError> {
-        let Some(header) = self.header() else { return Ok(()) };
+        let header = self.header().expect("`has_record` has seen it");
         let length = length(header)?;
         let body = self.next + HEADER_BYTES..self.next + HEADER_BYTES + length;
         self.next = body.end;

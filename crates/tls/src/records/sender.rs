@@ -173,6 +173,7 @@ impl Sender {
             self.untold += mark.data;
             self.marks.pop_front();
         }
+        assert!(sent == 0, "a socket takes no more than it is given, which is records with a mark each");
     }
 
     /// Sends what was kept, or a part of it.

@@ -4,8 +4,9 @@ use super::{Survey, SurveyError};
 use crate::cores::Cores;
 use crate::knob::Knob;
 use crate::name::Name;
-use crate::report::{State, Whose};
+use crate::report::State;
 use crate::tunable::Tunable;
+use crate::whose::Whose;
 
 const BLOCK: &str = "/sys/block";
 const CONTROLLERS: &str = "/sys/class/nvme";

@@ -6,8 +6,9 @@ use crate::apply::explain;
 use crate::cores::Cores;
 use crate::knob::Knob;
 use crate::name::Name;
-use crate::report::{State, Whose};
+use crate::report::State;
 use crate::tunable::Tunable;
+use crate::whose::Whose;
 
 const CLASS: &str = "/sys/class/net";
 /// Queues of one direction that are looked at.

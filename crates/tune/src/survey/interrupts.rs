@@ -5,8 +5,8 @@ use super::{Survey, order};
 use crate::apply::explain;
 use crate::cores::Cores;
 use crate::knob::{Knob, interrupt_name};
-use crate::report::Whose;
 use crate::tunable::Tunable;
+use crate::whose::Whose;
 
 /// Interrupts of a card that are looked at: PCI has 2048 vectors.
 const INTERRUPTS_MAX: usize = 2048;

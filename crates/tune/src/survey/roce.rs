@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use super::interface::Card;
 use super::{Survey, missing};
-use crate::report::{State, Whose};
+use crate::report::State;
 use crate::tunable::Tunable;
+use crate::whose::Whose;
 
 /// Counters of RDMA adapters that grow when a frame was lost.
 const LOSSES: &[&str] = &["out_of_sequence", "packet_seq_err", "local_ack_timeout_err"];

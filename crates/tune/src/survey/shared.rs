@@ -4,8 +4,8 @@ use std::io;
 
 use super::{Goal, Survey};
 use crate::knob::{Knob, Sysctl};
-use crate::report::Whose;
 use crate::tunable::Tunable;
+use crate::whose::Whose;
 
 /// What a connection's buffers have to hold at 100 Gbit/s and a round trip of a millisecond, and
 /// some more.

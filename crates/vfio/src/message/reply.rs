@@ -48,7 +48,7 @@ impl RegionInfo<'_> {
 
     /// Bytes of the whole answer, without the header.
     fn bytes(&self) -> u32 {
-        match u32::try_from(self.areas.len()).unwrap_or(0) {
+        match u32::try_from(self.areas.len()).expect("at most AREAS_MAX") {
             0 => Self::BYTES,
             // Capability header, number of areas and a reserved field.
             areas => Self::BYTES + 16 + 16 * areas,
