@@ -3,6 +3,7 @@
 use ebof_fabrics::queue::REGISTER_WRITE;
 use ebof_fabrics::{Attachment, Executing, Function, Handle, RingTask, Step, Task};
 use ebof_nvme::command::Fuse;
+use ebof_nvme::feature::Fid;
 use ebof_nvme::media::{Sanitize, SanitizeAction};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, Csts};
@@ -136,6 +137,34 @@ fn a_reset_is_over_when_its_queues_are() {
     assert_eq!(queue.csts(), Some(Csts(Csts::READY)));
     assert!(queue.complete(reset, Status::SUCCESS).status().is_success());
     assert_eq!(queue.csts(), Some(Csts(0)));
+}
+
+/// The registry may hear of it after a reset, with which the host has said nothing, or after its
+/// subsystem was removed.
+#[test]
+fn a_host_that_says_who_it_is_may_be_heard_too_late() {
+    let say = |world: &mut World, at: u64, cid: u16| {
+        let sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, Fid::HOST_IDENTIFIER.0.into()).with_cdw(11, 1);
+        let executing = executing(submit(world, at, Sqe { flags: 0, ..sqe }, cid));
+        let queue = world.queues.get_mut(&at).unwrap();
+        match queue.resume(executing, &host_id(ALICE).0, 1000) {
+            Step::Execute(executing, Task::Shared) => executing,
+            step => panic!("{step:?}"),
+        }
+    };
+    let mut world = World::new();
+    let (at, _) = controller(&mut world, 32);
+    let said = [1, 2].map(|cid| say(&mut world, at, cid));
+    let outcomes = said.map(|executing| {
+        let queue = world.queues.get_mut(&at).unwrap();
+        status(&world.registry.execute(queue, executing, 1000).0)
+    });
+    assert_eq!(outcomes, [Status::SUCCESS, Status::INTERNAL_ERROR.dnr().more()], "what was said last counts once");
+    let executing = say(&mut world, at, 3);
+    world.replace_model(|model| model.subsystems.clear());
+    let queue = world.queues.get_mut(&at).unwrap();
+    let (step, notices) = world.registry.execute(queue, executing, 1000);
+    assert!(is_success(&step) && notices.is_empty(), "{step:?}");
 }
 
 #[test]
