@@ -4,7 +4,7 @@
 
 mod aborts;
 mod clearing;
-mod pause;
+pub(crate) mod pause;
 mod rescan;
 mod shutdown;
 

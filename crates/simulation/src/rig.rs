@@ -291,20 +291,27 @@ pub(crate) trait System: Sized {
 
     /// Steps until something holds; `false` where the power goes before that.
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) -> Result<bool, Failure> {
-        let end = self.rig().clock.now() + PATIENCE;
-        for _ in 0..STEPS_MAX {
+        let begun = self.rig().clock.now();
+        let mut steps = 0;
+        while steps < STEPS_MAX {
             if self.rig().disk.is_off() {
                 return Ok(false);
             }
             if holds(self) {
                 return Ok(true);
             }
-            if self.rig().clock.now() > end {
+            if self.rig().clock.now() > begun + PATIENCE {
                 break;
             }
             self.step()?;
+            steps += 1;
         }
-        fail(format!("{what}: this does not come to its end; under way: {}", self.under_way()))
+        // If little time has passed, somebody asks again and again; otherwise something is stuck.
+        let seconds = (self.rig().clock.now() - begun).as_secs_f64();
+        let under_way = self.under_way();
+        fail(format!(
+            "{what}: this does not come to its end, in {steps} steps and {seconds:.1} s; under way: {under_way}"
+        ))
     }
 
     /// Steps for some time, or until the power goes.

@@ -38,6 +38,8 @@ fn is_proven(seed: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -50,6 +52,20 @@ mod tests {
             assert_eq!(WholeTarget.play(seed, &acts), Ok(report));
         }
         assert!(reconnects > 0, "no initiator has come back in any of them");
+    }
+
+    #[test]
+    fn a_host_whose_queues_are_refused_comes_to_rest_when_it_has_its_new_secret() {
+        let pause = Duration::from_secs(4);
+        let mut denied = 0;
+        for steps in (300..=900).step_by(200) {
+            let vanish = What::Vanish { host: 2, pause: Duration::from_millis(1) };
+            let rekey = What::Rekey { host: 2, is_mistake: true, pause };
+            let acts = [Act { chances: 5, steps, what: vanish }, Act { chances: 7, steps: 1, what: rekey }];
+            let report = WholeTarget.play(1203, &acts).unwrap();
+            denied += report.counts.iter().filter(|(what, _)| *what == "proofs denied").count();
+        }
+        assert!(denied > 0, "it was always believed");
     }
 
     #[test]

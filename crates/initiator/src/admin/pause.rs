@@ -7,7 +7,7 @@ const FIRST_PAUSE_MS: u64 = 50;
 
 /// The pause before attempt `attempt`, in milliseconds: doubles from [`FIRST_PAUSE_MS`] up to
 /// `delay_ms`, with a quarter of jitter so that hosts do not all come back at once.
-pub(super) fn pause_ms(attempt: u32, delay_ms: u32, chance: u64) -> u64 {
+pub(crate) fn pause_ms(attempt: u32, delay_ms: u32, chance: u64) -> u64 {
     let delay = u64::from(delay_ms).max(1);
     let base = FIRST_PAUSE_MS.saturating_mul(1 << attempt.min(30)).min(delay);
     let jitter = chance % (base / 2 + 1);

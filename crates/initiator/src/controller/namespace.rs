@@ -33,7 +33,9 @@ pub(crate) use pool::Pool;
 ///
 /// Calls split transfers at the controller's limits, and continue after a loss of the connection
 /// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` has
-/// passed.
+/// passed. A queue pair that the target refuses is tried again after pauses, which grow as those of
+/// a reconnect do and are the same for all calls; meanwhile calls share those that there are. Where
+/// there is none, a call fails after `ctrl_loss_tmo`, although the controller is live.
 #[derive(Clone)]
 pub struct Namespace {
     controller: Controller,

@@ -30,6 +30,8 @@ pub(crate) struct Recovery {
     retries: Retries,
     /// When it first found no connection.
     failing_since: Option<Instant>,
+    /// Its queue cannot be connected: the controller's generation, and since when.
+    refused: Option<(u64, Instant)>,
     loss_pause: Option<Duration>,
 }
 
@@ -59,6 +61,21 @@ impl Recovery {
         *self.loss_pause.insert(self.loss_pause.map_or(first, |pause| (pause * 2).min(last)))
     }
 
+    /// Whether a live controller has let the call have no queue for as long as a lost one would be
+    /// waited for. Nobody else gives up then: the controller itself is there.
+    fn is_refused_too_long(&mut self, error: &Error, generation: u64, now: Instant, limit: Option<Duration>) -> bool {
+        if !matches!(error, Error::Connect(_)) {
+            self.refused = None;
+            return false;
+        }
+        let since = match self.refused {
+            Some((of, since)) if of == generation => since,
+            _ => now,
+        };
+        self.refused = Some((generation, since));
+        limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit)
+    }
+
     /// Waits until the command can be sent again.
     ///
     /// # Errors
@@ -77,8 +94,12 @@ impl Recovery {
         if is_over || !shared.live(waiter, deadline).await {
             return Err(error);
         }
+        let now = waiter.time.now();
+        if self.is_refused_too_long(&error, shared.generation(), now, shared.options.ctrl_loss_tmo) {
+            return Err(error);
+        }
         // The background thread may not have noticed the loss yet, and the state still be live.
-        waiter.sleep(LOSS_PAUSES[0], None).await;
+        waiter.sleep(self.next_loss_pause(), None).await;
         Ok(())
     }
 }
@@ -89,6 +110,7 @@ mod tests {
 
     use super::*;
     use crate::error::Loss;
+    use crate::error::connect_error::{ConnectError, ConnectErrorKind};
 
     fn options(fast_io_fail_tmo: Option<Duration>) -> Options {
         let options = Options::new("127.0.0.1", 4420, Nqn::parse("nqn.2014-08.org.example:a").unwrap());
@@ -125,6 +147,22 @@ mod tests {
             let next = Recovery::default().after(&Error::Lost(Loss::KeepAlive), now, &options(limit));
             assert_eq!(next, NextAttempt::OnceLive { deadline: None });
         }
+    }
+
+    #[test]
+    fn a_queue_that_a_live_controller_refuses_is_awaited_as_long_as_a_lost_controller() {
+        let kind = ConnectErrorKind::AuthenticationRequired;
+        let refused = Error::from(ConnectError::new(kind, options(None).tried(1)));
+        let (mut recovery, began, limit) = (Recovery::default(), Instant::now(), Duration::from_secs(10));
+        let mut is_over = |error: &Error, generation, passed_s| {
+            let now = began + Duration::from_secs(passed_s);
+            recovery.is_refused_too_long(error, generation, now, Some(limit))
+        };
+        assert_eq!([0, 9, 10].map(|passed_s| is_over(&refused, 1, passed_s)), [false, false, true]);
+        // It is another wait after a reconnect, and after a queue that was there and was lost.
+        assert_eq!([10, 19, 20].map(|passed_s| is_over(&refused, 3, passed_s)), [false, false, true]);
+        assert!(!is_over(&Error::Lost(Loss::Closed), 3, 20) && !is_over(&refused, 3, 21));
+        assert!(!recovery.is_refused_too_long(&refused, 3, began + 100 * limit, None), "there is no limit");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::identify::Cns;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::{admin, nvm};
-use ebof_nvme::{Nsid, Sqe};
+use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -448,4 +448,31 @@ fn abandoned_connections_are_reset_and_others_are_closed() {
     ends((2, 1));
     controller.disconnect();
     ends((3, 1));
+}
+
+/// A further queue is an advantage, not a need.
+#[test]
+fn calls_share_the_queues_that_there_are_while_no_other_can_be_connected() {
+    let peer = Peer::new();
+    let mut options = peer.options();
+    options.nr_io_queues = 4;
+    options.reconnect_delay_ms = 10_000;
+    let controller = Controller::connect(&options).unwrap();
+    let namespace = controller.namespace(Nsid(1)).unwrap();
+    namespace.read(0, &mut [0; BLOCK]).unwrap();
+    {
+        let mut state = peer.state();
+        state.connect = Some((Status::CONNECT_INVALID_HOST.dnr(), 0));
+        state.connects.clear();
+    }
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..5000).for_each(|at| namespace.read(at % 8, &mut [0; BLOCK]).unwrap()));
+        }
+    });
+    assert!(began.elapsed() < LONG && controller.state() == State::Live);
+    let attempts = peer.state().connects.len();
+    // Three at once, and then one by one after pauses that are doubled from 50 ms on.
+    assert!(attempts < 15, "{attempts} attempts");
 }

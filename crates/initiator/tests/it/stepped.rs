@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
-use ebof_initiator::{ConnectErrorKind, Data, Dialer, Event, Options, Queues, State, Transport, stepped};
+use ebof_initiator::{ConnectErrorKind, Data, Dialer, Error, Event, Options, Queues, State, Transport, stepped};
 use ebof_nvme::Nsid;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -59,22 +59,30 @@ impl SimulatedStream for Silence {
     }
 }
 
-/// Options with a separate clock. As long as the flag is set, connections are refused.
-fn options(peer: &Peer) -> (Options, Arc<AtomicBool>) {
+/// The connections that are asked for, from when they are refused on.
+#[derive(Default)]
+struct Door {
+    is_closed: AtomicBool,
+    refused: AtomicUsize,
+}
+
+/// Options with a separate clock. As long as the door is closed, connections are refused.
+fn options(peer: &Peer) -> (Options, Arc<Door>) {
     let mut options = peer.options();
-    let refuses = Arc::new(AtomicBool::new(false));
+    let door = Arc::new(Door::default());
     let address = peer.address;
-    let refused = Arc::clone(&refuses);
+    let of_dialer = Arc::clone(&door);
     options.clock = Clock::simulated(7);
     options.transport = Transport::Streams(Dialer::new(move || {
-        if refused.load(Ordering::Relaxed) {
+        if of_dialer.is_closed.load(Ordering::Relaxed) {
+            of_dialer.refused.fetch_add(1, Ordering::Relaxed);
             return Err(ErrorKind::ConnectionRefused.into());
         }
         let stream = TcpStream::connect(address)?;
         stream.set_nonblocking(true)?;
         Ok(Stream::simulated(Box::new(Wire(stream))))
     }));
-    (options, refuses)
+    (options, door)
 }
 
 /// Steps until the end. The peer has a thread, so real time passes; the clock stands still.
@@ -110,12 +118,12 @@ fn a_silent_target_times_out_by_the_simulated_clock() {
 #[test]
 fn ten_minutes_of_reconnecting_take_no_real_time() {
     let peer = Peer::new();
-    let (mut options, refuses) = options(&peer);
+    let (mut options, door) = options(&peer);
     options.ctrl_loss_tmo = Some(Duration::from_secs(600));
     options.reconnect_delay_ms = 10_000;
     let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
     let events = controller.events();
-    refuses.store(true, Ordering::Relaxed);
+    door.is_closed.store(true, Ordering::Relaxed);
     peer.hang_up();
     let began = options.clock.now();
     let real = Instant::now();
@@ -207,6 +215,79 @@ fn calls_that_would_wait_for_ever_return_an_error() {
         admin_queue.step();
     }
     assert!(!controller.wait_live(None), "not yet again, and nobody else would step it");
+}
+
+/// Without a pause each call would cost the target hundreds of connections a second, and without a
+/// limit it would never return: the controller is there, so nobody gives it up.
+#[test]
+fn calls_wait_for_a_queue_that_a_live_controller_refuses_and_not_for_ever() {
+    const CALLS: usize = 4;
+    let peer = Peer::new();
+    let (mut options, door) = options(&peer);
+    options.ctrl_loss_tmo = Some(Duration::from_secs(600));
+    options.reconnect_delay_ms = 10_000;
+    options.keep_alive_ms = 0;
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let mut opening = stepped::namespace(&controller, Nsid(1));
+    let namespace = finish(&mut opening, || _ = admin_queue.step()).unwrap();
+    door.is_closed.store(true, Ordering::Relaxed);
+    let began = options.clock.now();
+    let mut calls: Vec<_> = (0..CALLS).map(|_| stepped::write(&namespace, 0, vec![5; BLOCK], false)).collect();
+    let mut ended = Vec::new();
+    while !calls.is_empty() {
+        let passed = options.clock.now() - began;
+        assert!(passed < Duration::from_secs(700), "{} attempts", door.refused.load(Ordering::Relaxed));
+        calls.retain_mut(|call| match call.step() {
+            Some(result) => {
+                ended.push((result.unwrap_err(), passed));
+                false
+            }
+            None => true,
+        });
+        admin_queue.step();
+        if let Some(due) = calls.iter().filter_map(stepped::Sequence::due).min() {
+            options.clock.advance_to(due);
+        }
+    }
+    for (error, after) in &ended {
+        assert!(matches!(error, Error::Connect(_)), "{error}");
+        assert!((600..=601).contains(&after.as_secs()), "{after:?}");
+    }
+    let attempts = door.refused.load(Ordering::Relaxed);
+    assert!((60..100).contains(&attempts), "{attempts} attempts of all calls, 10 s apart after the first");
+    assert_eq!((ended.len(), controller.state()), (CALLS, State::Live));
+
+    // One that waits succeeds once the target takes connections again.
+    let mut call = stepped::write(&namespace, 0, vec![5; BLOCK], false);
+    assert!(call.step().is_none());
+    door.is_closed.store(false, Ordering::Relaxed);
+    options.clock.advance(Duration::from_secs(13));
+    finish(&mut call, || {
+        admin_queue.step();
+        options.clock.advance(Duration::from_micros(10));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_call_that_waits_for_a_queue_ends_when_the_controller_is_disconnected() {
+    let peer = Peer::new();
+    let (options, door) = options(&peer);
+    let (controller, mut admin_queue) = finish(&mut stepped::connect(&options), || {}).unwrap();
+    let mut opening = stepped::namespace(&controller, Nsid(1));
+    let namespace = finish(&mut opening, || _ = admin_queue.step()).unwrap();
+    door.is_closed.store(true, Ordering::Relaxed);
+    let mut call = stepped::write(&namespace, 0, vec![5; BLOCK], false);
+    assert!(call.step().is_none());
+    controller.clone().disconnect();
+    // It is still live until the Admin Queue has its next turn.
+    for _ in 0..3 {
+        options.clock.advance_to(call.due().unwrap());
+        assert!(call.step().is_none() && controller.state() == State::Live);
+    }
+    finish(&mut admin_queue, || options.clock.advance(Duration::from_micros(10)));
+    let error = finish(&mut call, || options.clock.advance(Duration::from_millis(10))).unwrap_err();
+    assert!(matches!(&error, Error::NotConnected(why) if why.state == State::Disconnected), "{error}");
 }
 
 /// Data that are in the sockets cannot be taken back, and the other end spends its time on them.

@@ -27,6 +27,8 @@ use crate::wire::{Command, CompletedCommand, RdmaRoute};
 
 /// Virtual time after which connecting and disconnecting are over.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it waits before it asks for a controller again, or for a queue if it was not believed.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Calls of namespaces at a time: more wait for a queue pair.
 const CALLS_MAX: usize = 6;
 
@@ -64,7 +66,11 @@ enum Phase {
 #[derive(Debug)]
 struct Up {
     queues: Vec<Queue>,
-    opening: Option<Sequence<Result<QueuePair, Error>>>,
+    /// The next queue that is being opened, since then.
+    opening: Option<(Instant, Sequence<Result<QueuePair, Error>>)>,
+    /// No queue is opened before: whoever asked at once, as long as the target knows another
+    /// secret, would ask for nothing else.
+    open_from: Option<Instant>,
     /// It proves again who it is, since then.
     proving: Option<(Instant, Sequence<Result<Reauthenticated, ConnectError>>)>,
     happened: Receiver<ebof_initiator::Event>,
@@ -261,7 +267,8 @@ impl InitiatorHost {
             Phase::Up(up) => {
                 due.push(up.admin_queue.due());
                 due.extend(up.queues.iter_mut().map(|queue| queue.pair.due()));
-                due.extend(up.opening.as_ref().map(Sequence::due));
+                due.extend(up.opening.as_ref().map(|(_, sequence)| sequence.due()));
+                due.push(up.open_from.filter(|from| *from > now));
                 due.extend(up.proving.as_ref().map(|(_, sequence)| sequence.due()));
             }
         }
@@ -302,7 +309,7 @@ impl InitiatorHost {
                     if proof::is_denied(&error) && !self.is_outdated {
                         events.push(Event::Denied(self.since));
                     }
-                    self.phase = Phase::Down { until: now + Duration::from_millis(200) };
+                    self.phase = Phase::Down { until: now + ASK_AGAIN };
                 }
                 None if now > self.since + PATIENCE => return fail("connecting does not come to its end"),
                 None => {}
@@ -412,13 +419,20 @@ impl InitiatorHost {
         }
         let Phase::Up(up) = &mut self.phase else { return Ok(()) };
         let is_live = up.controller.state() == State::Live && !up.is_leaving;
-        if is_live && up.queues.len() + 1 < usize::from(up.controller.io_queues()).max(2) {
-            let opening = up.opening.get_or_insert_with(|| stepped::queue_pair(&up.controller));
-            if let Some(opened) = opening.step() {
+        let is_wanted = up.queues.len() + 1 < usize::from(up.controller.io_queues()).max(2);
+        if is_live && is_wanted && up.open_from.is_none_or(|from| from <= now) {
+            let (begun, opening) = up.opening.get_or_insert_with(|| (now, stepped::queue_pair(&up.controller)));
+            let (begun, opened) = (*begun, opening.step());
+            if opened.is_some() {
                 up.opening = None;
-                if let Ok(pair) = opened {
-                    up.queues.push(Queue { pair, is_ready: true });
+            }
+            match opened {
+                Some(Ok(pair)) => up.queues.push(Queue { pair, is_ready: true }),
+                Some(Err(Error::Connect(error))) if proof::is_denied(&error) => {
+                    up.open_from = Some(now + ASK_AGAIN);
+                    events.extend((!self.is_outdated).then_some(Event::Denied(begun)));
                 }
+                Some(Err(_)) | None => {}
             }
         }
         let is_ready = |queue: &Queue| queue.is_ready;
@@ -440,6 +454,7 @@ impl Up {
         Self {
             queues: Vec::new(),
             opening: None,
+            open_from: None,
             proving: None,
             happened,
             admin_queue,

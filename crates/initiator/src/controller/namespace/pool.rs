@@ -1,12 +1,16 @@
 //! Queue pairs that the namespaces of a controller share.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use crate::admin::pause::pause_ms;
 use crate::controller::Controller;
 use crate::error::Error;
+use crate::error::connect_error::ConnectError;
+use crate::options::Options;
 use crate::queue::QueuePair;
-use crate::wait::Waiter;
 use crate::wait::lock::lock;
+use crate::wait::{Time, Waiter};
 
 /// The queue pairs that namespaces share: as many as were ever needed at once, and at most as many
 /// as the controller has granted.
@@ -24,6 +28,19 @@ struct Inner {
     /// Counts the reasons to look for a queue pair again: one was given back or closed, or could
     /// not be connected.
     freed: u64,
+    /// The last one could not be connected.
+    refusal: Option<Refusal>,
+}
+
+/// A queue pair that could not be connected. Until `next` no other is tried, however many calls
+/// want one: each attempt costs the target a connection, and perhaps a proof of who the host is.
+struct Refusal {
+    error: Arc<ConnectError>,
+    /// The controller's generation: after a reconnect, the next attempt is made at once.
+    generation: u64,
+    /// Attempts in a row that have failed, less one.
+    failed: u32,
+    next: Instant,
 }
 
 /// A queue pair for exclusive use, or the right to connect one. Dropping it closes the queue pair:
@@ -33,7 +50,8 @@ pub(crate) struct Lease<'a> {
     /// `None` while it is being connected.
     queue: Option<QueuePair>,
     is_idle: bool,
-    /// All queues are in use: others who look for one now would find the same.
+    /// All queues are in use, or no other can be connected: others who look for one now would find
+    /// the same.
     is_refused: bool,
     /// [`Inner::freed`] when it was taken.
     freed: u64,
@@ -65,8 +83,14 @@ impl Drop for Lease<'_> {
             return;
         }
         inner.freed += 1;
+        let is_empty = inner.made == 0;
         drop(inner);
-        self.pool.freed.notify_one();
+        if is_empty {
+            // While none can be connected, each of those that wait has to find out.
+            self.pool.freed.notify_all();
+        } else {
+            self.pool.freed.notify_one();
+        }
     }
 }
 
@@ -75,6 +99,8 @@ enum Found<'a> {
     Idle(Lease<'a>),
     /// None is idle; one may be connected.
     Vacant(Lease<'a>),
+    /// None is idle, and it is too early to connect one, with [`Inner::freed`].
+    Refused(Error, u64),
 }
 
 impl Pool {
@@ -88,42 +114,70 @@ impl Pool {
         drop(idle);
     }
 
-    /// An idle queue pair or a new one. If the controller grants no more, waits until one is given
-    /// back.
+    /// An idle queue pair or a new one. If the controller grants no more, or no more can be
+    /// connected, waits until one is given back.
     pub(crate) async fn take(&self, controller: &Controller, waiter: &Waiter) -> Result<Lease<'_>, Error> {
         loop {
-            let mut lease = match self.find() {
-                Found::Idle(lease) => return Ok(lease),
-                Found::Vacant(lease) => lease,
-            };
             // Without a reference to the controller, which owns the pool: it would never be
             // dropped.
             let shared = Arc::clone(controller.shared());
-            match QueuePair::establish(shared, None, None, waiter.clone()).await {
-                Ok(queue) => {
-                    lease.queue = Some(queue);
-                    return Ok(lease);
-                }
-                Err(error) => {
-                    lease.is_refused = matches!(error, Error::NoFreeQueue { .. });
-                    let Lease { is_refused, freed, .. } = lease;
-                    drop(lease);
-                    if !is_refused || lock(&self.inner).made == 0 {
-                        return Err(error);
+            let generation = shared.generation();
+            let (error, freed) = match self.find(generation, &waiter.time) {
+                Found::Idle(lease) => return Ok(lease),
+                Found::Refused(error, freed) => (error, freed),
+                Found::Vacant(mut lease) => match QueuePair::establish(shared, None, None, waiter.clone()).await {
+                    Ok(queue) => {
+                        lease.queue = Some(queue);
+                        lock(&self.inner).refusal = None;
+                        return Ok(lease);
                     }
-                    self.wait_for_idle(freed, waiter).await;
-                }
+                    Err(error) => {
+                        if let Error::Connect(error) = &error {
+                            self.refused(error, generation, &waiter.time, controller.options());
+                        }
+                        lease.is_refused = is_refusal(&error);
+                        (error, lease.freed)
+                    }
+                },
+            };
+            if !is_refusal(&error) || lock(&self.inner).made == 0 {
+                return Err(error);
             }
+            self.wait_for_idle(freed, waiter).await;
         }
     }
 
-    fn find(&self) -> Found<'_> {
+    fn find(&self, generation: u64, time: &Time) -> Found<'_> {
         let mut inner = lock(&self.inner);
         let queue = inner.idle.pop();
         let is_vacant = queue.is_none();
+        if is_vacant
+            && let Some(refusal) = &inner.refusal
+            && refusal.generation == generation
+            && time.now() < refusal.next
+        {
+            return Found::Refused(Error::Connect(Arc::clone(&refusal.error)), inner.freed);
+        }
         inner.made += usize::from(is_vacant);
         let lease = Lease { pool: self, queue, is_idle: false, is_refused: false, freed: inner.freed };
         if is_vacant { Found::Vacant(lease) } else { Found::Idle(lease) }
+    }
+
+    /// One could not be connected. The pauses are those of reconnecting the controller.
+    fn refused(&self, error: &Arc<ConnectError>, generation: u64, time: &Time, options: &Options) {
+        let mut inner = lock(&self.inner);
+        let last = inner.refusal.as_ref().filter(|last| last.generation == generation);
+        let now = time.now();
+        if last.is_some_and(|last| now < last.next) {
+            // Another one that was tried at the same time.
+            return;
+        }
+        let failed = last.map_or(0, |last| last.failed.saturating_add(1));
+        if failed == 0 {
+            tracing::warn!(address = %options.address(), error = %error.summary(), "a queue cannot be connected");
+        }
+        let pause = Duration::from_millis(pause_ms(failed, options.reconnect_delay_ms, time.jitter()));
+        inner.refusal = Some(Refusal { error: Arc::clone(error), generation, failed, next: now + pause });
     }
 
     /// Waits until one may be idle or vacant, unless that was so since `freed` was counted.
@@ -137,4 +191,9 @@ impl Pool {
             drop(self.freed.wait(inner).unwrap_or_else(PoisonError::into_inner));
         }
     }
+}
+
+/// Whether there is no other queue pair to be had, but those that exist go on.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::NoFreeQueue { .. } | Error::Connect(_))
 }
