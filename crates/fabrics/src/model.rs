@@ -206,7 +206,7 @@ pub struct Namespace {
     pub eui64: [u8; 8],
     /// UUID; nil for none.
     pub uuid: Uuid,
-    /// ANA group, 1 to [`GROUPS_MAX`](crate::GROUPS_MAX).
+    /// ANA group, 1 to [`GROUPS_MAX`].
     pub ana_group: u32,
     /// What a reservation leaves to the host: everything in a model, the host's own right in what
     /// its controller knows.

@@ -28,7 +28,11 @@ fn serve(directory: &Path) -> Serving {
 
 fn audit(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = ebof(directory);
-    command.args(["target", "audit"]).args(arguments).args(["--control", "control.sock"]);
+    command.args(["target", "audit"]).args(arguments);
+    // A copy of the log is no target's.
+    if !arguments.contains(&"--directory") {
+        command.args(["--control", "control.sock"]);
+    }
     command.output().unwrap()
 }
 
