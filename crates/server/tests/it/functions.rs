@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use ebof_drive::{FunctionId, PortNames, Request};
@@ -27,6 +27,7 @@ use ebof_server::Target;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::drive_rig::{ALICE, BOB, NQN, admin, connect_as, connect_with, serve, status, wait};
+use crate::heard::next_event;
 use crate::raw::{self, Raw, connect_data};
 
 const FUNCTIONS: u16 = 3;
@@ -141,16 +142,6 @@ fn secondaries(controller: &Controller) -> Vec<SecondaryController> {
     SecondaryControllerList::ref_from_bytes(&bytes).unwrap().used().to_vec()
 }
 
-/// The next event but that commands were refused, as tests want it.
-fn next(events: &Receiver<Event>) -> Event {
-    loop {
-        match events.recv_timeout(Duration::from_secs(30)).expect("an event") {
-            Event::Trouble { .. } => {}
-            event => return event,
-        }
-    }
-}
-
 /// A controller that has its functions online on the port of the target.
 fn rig(backing: &Path) -> (Target, SocketAddr, Controller) {
     let (target, address) = serve(&drive(backing));
@@ -235,7 +226,7 @@ fn resources_are_assigned_and_a_function_comes_and_goes_with_its_state() {
     // Offline: the association ends, and the resources are free.
     let events = host.events();
     assert!(set_state(&alice, VirtualizationAction::Offline, 1).is_success());
-    wait("the end", || match next(&events) {
+    wait("the end", || match next_event(&events) {
         Event::ConnectionLost(_) | Event::GaveUp(_) => Some(()),
         _ => None,
     });
@@ -272,7 +263,7 @@ fn a_namespace_of_a_function_is_shown_to_its_hosts_alone() {
     assert!(attachment(&alice, AttachmentSelect::Attach, nsid, &[1]).is_success());
     assert!(attachment(&alice, AttachmentSelect::Attach, nsid, &[1]).is(Status::NAMESPACE_ALREADY_ATTACHED));
     assert!(attachment(&alice, AttachmentSelect::Attach, nsid, &[128]).is(Status::NAMESPACE_IS_PRIVATE));
-    assert_eq!(next(&told_first), Event::NamespaceAdded(nsid), "also to the host that manages the drive");
+    assert_eq!(next_event(&told_first), Event::NamespaceAdded(nsid), "also to the host that manages the drive");
     assert_eq!(controllers(&alice, Cns::NAMESPACE_CONTROLLER_LIST, nsid), [1]);
     assert_eq!((first.namespaces().unwrap(), second.namespaces().unwrap()), (vec![nsid], vec![]));
     first.namespace(nsid).unwrap().write(0, &[7; 4096], false).unwrap();
@@ -280,17 +271,17 @@ fn a_namespace_of_a_function_is_shown_to_its_hosts_alone() {
     // A second one for the other: each hears of its own.
     let other = create(&alice, true);
     assert!(attachment(&alice, AttachmentSelect::Attach, other, &[2, 3]).is_success());
-    assert_eq!(next(&told_second), Event::NamespaceAdded(other));
+    assert_eq!(next_event(&told_second), Event::NamespaceAdded(other));
     assert!(attachment(&alice, AttachmentSelect::Detach, nsid, &[2]).is(Status::NAMESPACE_NOT_ATTACHED));
     assert!(attachment(&alice, AttachmentSelect::Detach, nsid, &[1]).is_success());
-    assert_eq!(next(&told_first), Event::NamespaceRemoved(nsid));
+    assert_eq!(next_event(&told_first), Event::NamespaceRemoved(nsid));
     assert!(told_first.try_recv().is_err() && told_second.try_recv().is_err(), "nothing of what others have");
     // Deleted while it is attached.
     assert!(
         admin(&alice, NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(other))
             .is_success()
     );
-    assert_eq!(next(&told_second), Event::NamespaceRemoved(other));
+    assert_eq!(next_event(&told_second), Event::NamespaceRemoved(other));
 }
 
 /// Queues of a host that sends what the test says.
@@ -346,7 +337,7 @@ fn what_a_function_had_under_way_ends_before_another_has_the_namespace() {
     let r2t = first.write(nsid);
     let mut io = first.io;
     map(&target, nsid, 2);
-    assert_eq!(next(&told), Event::NamespaceAdded(nsid));
+    assert_eq!(next_event(&told), Event::NamespaceAdded(nsid));
     let namespace = second.namespace(nsid).unwrap();
     namespace.write(0, &[8; 4096], false).unwrap();
     // What the old owner sends now is ignored, and its command has ended.
@@ -430,7 +421,7 @@ fn reservations_and_data_go_with_a_namespace_and_bind_hosts_at_its_new_function(
     // RACQA 1h: Preempt.
     assert!(reserve(&strange, nvm::RESERVATION_ACQUIRE, 2 << 8 | 1, &keys(0xa11ce, 0xb0b)).is_success());
     let log_page = AsyncEvent::RESERVATION_LOG_AVAILABLE.log_page.0;
-    wait("the notice", || match next(&told) {
+    wait("the notice", || match next_event(&told) {
         Event::Asynchronous { log_page: said, .. } if said == log_page => Some(()),
         _ => None,
     });
@@ -466,7 +457,7 @@ fn a_reload_leaves_functions_as_they_are() {
     // What is told before somebody listens is not kept.
     let gone = other.events();
     target.apply(config).unwrap();
-    wait("the end", || matches!(next(&gone), Event::ConnectionLost(_) | Event::GaveUp(_)).then_some(()));
+    wait("the end", || matches!(next_event(&gone), Event::ConnectionLost(_) | Event::GaveUp(_)).then_some(()));
     namespace.read(0, &mut data).unwrap();
     assert!(try_connect(address, 2).is_err());
     // The name of a port that there is not: nobody reaches the function.

@@ -35,6 +35,7 @@ mod fairness;
 mod functions;
 mod gate;
 mod going_back;
+mod heard;
 mod hostile;
 mod hosts;
 mod identity;

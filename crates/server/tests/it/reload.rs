@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use crate::config::one_subsystem;
 use crate::drive_rig;
+use crate::heard::next_event;
 use crate::raw::{self, Raw, connect_data};
 use crate::reload_rig::{Over, block, connect, image, namespace, start, start_at_a_number, text};
 
@@ -170,7 +171,7 @@ fn a_grown_file_is_noticed_and_hosts_are_notified() {
             if (*from_bytes, *to_bytes) == (1 << 20, 3 << 20)),
         "{plan}"
     );
-    let event = events.recv_timeout(Duration::from_secs(30)).unwrap();
+    let event = next_event(&events);
     assert!(matches!(event, Event::NamespaceChanged(Nsid(1))), "{event:?}");
     seen.refresh().unwrap();
     assert_eq!(seen.blocks(), 6144);
