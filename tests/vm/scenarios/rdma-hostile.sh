@@ -80,6 +80,8 @@ over_link() {
   start target "$ebof" serve --config /root/ebof.toml
   check "ebof serve listens" until_true 30 listens rdma "$port" || { note <"$work/target.log"; return; }
   # It listens there before it has opened all that it keeps open.
+  # The start is the audit log's first record, which comes after a while.
+  until_true 30 eval "ls -l '/proc/${process[target]}/fd' | grep -q /audit-"
   until_true 30 settled
   note <<<"$idle"
   clear_kernel_log
