@@ -153,7 +153,7 @@ impl Tree {
             mistakes.push(Mistake::new(MistakeKind::Conflict, object, "`namespaces` is no value to set", advice));
         }
         for (key, _) in add.iter().chain(remove) {
-            let form = form_of(object.kind(), key);
+            let form = object.kind().form_of(key);
             if form.is_some_and(|form| !form.starts_with("list") && !form.starts_with("table of")) {
                 let advice = format!("set it: {key}=VALUE");
                 mistakes.push(Mistake::new(MistakeKind::Value, object, format!("`{key}` is no list"), advice));
@@ -170,7 +170,7 @@ impl Tree {
         self.describe(&strings(add.get("allowed_hosts")));
         let table = self.object(object).expect("it was found above, and hosts have been added only since");
         let before = table.clone();
-        let is_table = |key: &str| form_of(object.kind(), key).is_some_and(|form| form.starts_with("table of"));
+        let is_table = |key: &str| object.kind().form_of(key).is_some_and(|form| form.starts_with("table of"));
         for (key, value) in add {
             match value {
                 Value::Object(entries) if is_table(key) => set_entries(table, key, entries),
@@ -383,11 +383,6 @@ fn list_of<'v>(table: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
         table.insert(key.to_owned(), json!([]));
     }
     table[key].as_array_mut().expect("it is an array of a table")
-}
-
-/// The type of a key, as the manual calls it.
-fn form_of(kind: Kind, key: &str) -> Option<&'static str> {
-    kind.keys().into_iter().find_map(|(known, form)| (known == key).then_some(form))
 }
 
 /// Sets entries of a table that is the value of `key`.

@@ -50,6 +50,11 @@ impl Kind {
         }
     }
 
+    /// The type of a key, as the manual calls it; `None` if its objects have no such key.
+    pub(super) fn form_of(self, key: &str) -> Option<&'static str> {
+        self.keys().into_iter().find_map(|(known, form)| (known == key).then_some(form))
+    }
+
     /// Whether its objects can be disabled.
     pub(super) const fn can_be_disabled(self) -> bool {
         matches!(self, Self::Port | Self::Subsystem | Self::Namespace)

@@ -109,11 +109,10 @@ impl Words {
 
 /// The type of a key, as the manual calls it.
 fn form_of(kind: Kind, key: &str) -> Result<&'static str, WordError> {
-    let known = kind.keys();
-    if let Some((_, form)) = known.iter().find(|(known, _)| *known == key) {
+    if let Some(form) = kind.form_of(key) {
         return Ok(form);
     }
-    let names: Vec<&str> = known.iter().map(|(key, _)| *key).collect();
+    let names: Vec<&str> = kind.keys().into_iter().map(|(key, _)| key).collect();
     let advice = match nearest(key, &names) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("accepted: {}", names.join(", ")),
