@@ -228,6 +228,13 @@ fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     assert!(granted(&decide(&mut world, of_bob)));
 }
 
+/// Has the registry decide a Connect, without what the checks that it wants come to.
+fn connect_once(world: &mut World, at: u64, executing: Executing, data: &ConnectData) -> Step {
+    let arrival = crate::support::arrival(at, world.port, &world.local);
+    let queue = world.queues.get_mut(&at).unwrap();
+    world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms).0
+}
+
 // @test data.old-association
 #[test]
 fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_silent_association() {
@@ -240,9 +247,7 @@ fn a_connect_first_checks_other_admin_queues_of_its_host_and_all_queues_of_a_sil
         world.now_ms += silent_ms;
         let (_, cntlid) = world.controller(DRIVE, ALICE);
         let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
-        let arrival = crate::support::arrival(at, world.port, &world.local);
-        let queue = world.queues.get_mut(&at).unwrap();
-        let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+        let step = connect_once(&mut world, at, executing, &data);
         let Step::Execute(executing, Task::DeferConnect(looks)) = step else { panic!("{step:?}") };
         let is_silent = silent_ms >= SILENT_MS;
         assert_eq!(looks, [Handle(old), Handle(io)][..if is_silent { 2 } else { 1 }]);
@@ -276,9 +281,7 @@ fn checks_for_a_connect_that_was_refused_are_no_checks_for_the_next_one() {
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     let at = world.open();
     let connect = |world: &mut World, Waiting { data, executing, .. }: Waiting| {
-        let arrival = crate::support::arrival(at, world.port, &world.local);
-        let queue = world.queues.get_mut(&at).unwrap();
-        let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+        let step = connect_once(world, at, executing, &data);
         match step {
             Step::Execute(executing, Task::DeferConnect(looks)) => Ok((Waiting { at, data, executing }, looks)),
             Step::Complete(cqe) => Err(cqe.status()),
@@ -317,14 +320,11 @@ fn checks_that_end_late_are_for_nobody() {
     world.now_ms += SILENT_MS;
     let (_, cntlid) = world.controller(DRIVE, ALICE);
     let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
-    let arrival = crate::support::arrival(at, world.port, &world.local);
-    let queue = world.queues.get_mut(&at).unwrap();
-    let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+    let step = connect_once(&mut world, at, executing, &data);
     let Step::Execute(executing, Task::DeferConnect(looks)) = step else { panic!("{step:?}") };
     assert_eq!(looks.len(), 2);
     world.now_ms += CONNECT_HOLD_MS;
-    let queue = world.queues.get_mut(&at).unwrap();
-    let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+    let step = connect_once(&mut world, at, executing, &data);
     assert!(matches!(step, Step::Complete(_)), "{step:?}");
     assert!(world.registry.acknowledge_check(Handle(at)).is_empty(), "the Connect was refused");
     world.close(at);
@@ -346,9 +346,7 @@ fn an_association_is_silent_after_half_a_keep_alive_time_out() {
         world.now_ms += more_ms;
         let (newest, cntlid) = world.controller(DRIVE, ALICE);
         let Waiting { at, data, executing } = ask(&mut world, ALICE, cntlid, 1);
-        let arrival = crate::support::arrival(at, world.port, &world.local);
-        let queue = world.queues.get_mut(&at).unwrap();
-        let (step, _) = world.registry.connect(queue, executing, data.as_bytes(), &arrival, world.now_ms);
+        let step = connect_once(&mut world, at, executing, &data);
         assert!(matches!(&step, Step::Execute(_, Task::DeferConnect(looks)) if looks.len() == count), "{step:?}");
         world.close(at);
         world.close(newest);

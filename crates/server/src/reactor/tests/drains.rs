@@ -216,6 +216,16 @@ fn copy(queue: &mut Host, from: Nsid) {
     queue.put(&capsule(command, 7, Sgl::InCapsule { offset: 0, length: 32 }, &ranges));
 }
 
+/// Has the reactor tell when nothing of the queue reaches a namespace any more.
+fn drain(rig: &Rig, queue: &Host, nsid: u32) -> Arc<AtomicBool> {
+    let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
+    rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(nsid), token });
+    is_over
+}
+
 fn last_status(queue: &mut Host) -> Option<Status> {
     let pdu = queue.answer()?;
     Some(Cqe::read_from_bytes(&pdu[8..24]).unwrap().status())
@@ -242,11 +252,7 @@ fn a_copy_ends_with_the_piece_at_the_device_when_one_of_its_namespaces_is_lost()
             step(&mut rig);
         }
         assert_eq!(device.kept(), 1, "a piece is at the device");
-        let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
-        rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(nsid), token });
+        let is_over = drain(&rig, &queue, nsid);
         turns(&mut rig);
         assert_eq!(is_over.load(Ordering::Relaxed), !ends, "namespace {nsid}: the piece may still land");
         step(&mut rig);
@@ -267,10 +273,7 @@ fn what_a_device_had_no_room_for_is_cancelled_with_the_namespace_that_was_lost()
     }
     turns(&mut rig);
     let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let over = Arc::clone(&is_over);
-    let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
-    rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(1), token });
+    let is_over = drain(&rig, &queue, 1);
     turns(&mut rig);
     assert!(!is_over.load(Ordering::Relaxed) && queue.answer().is_none(), "it is not cancelled yet");
     rig.reactor.mailbox.post(Message::Cancel { handle, nsid: Nsid(1) });
@@ -316,11 +319,7 @@ fn halves_of_pairs_that_lose_their_namespace_are_answered_once() {
     }
     turns(&mut rig);
     assert_eq!(device.kept(), 1, "the first pair reads, and the second one waits for it");
-    let handle = rig.reactor.connection_at(queue.index()).unwrap().handle;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let over = Arc::clone(&is_over);
-    let token = DrainToken::new(move || over.store(true, Ordering::Relaxed));
-    rig.reactor.mailbox.post(Message::Drain { handle, nsid: Nsid(1), token });
+    let is_over = drain(&rig, &queue, 1);
     turns(&mut rig);
     device.open();
     turns(&mut rig);
