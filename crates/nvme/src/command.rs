@@ -1,12 +1,16 @@
 //! The submission queue entry and the completion queue entry (Base, Common Command Format and
 //! Common Completion Queue Entry Layout).
 
+mod cross_controller_reset;
+
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::id::{Cid, Nsid, QueueId};
 use crate::sgl::SglDescriptor;
 use crate::status::Status;
+
+pub use cross_controller_reset::{ControllerInstance, IMMEDIATE_RESET, is_reset_at_once};
 
 /// A submission queue entry: one command, 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -58,6 +58,8 @@ impl AsyncEvent {
     pub const ZONE_DESCRIPTOR_CHANGED: Self = Self::notice(0xef, Lid::CHANGED_ZONES);
     /// Notice: discovery log page change.
     pub const DISCOVERY_LOG_CHANGE: Self = Self::notice(0xf0, Lid::DISCOVERY);
+    /// Notice: a Cross-Controller Reset that had been accepted has succeeded, or failed.
+    pub const CROSS_CONTROLLER_RESET_COMPLETED: Self = Self::notice(0xf4, Lid::CROSS_CONTROLLER_RESET);
     /// NVM command set: reservation log page available.
     pub const RESERVATION_LOG_AVAILABLE: Self = Self::command_set(0x00, Lid::RESERVATION_NOTIFICATION);
     /// NVM command set: sanitize operation completed.
@@ -100,6 +102,7 @@ impl AsyncEvent {
             (EventType::Immediate, 0x01) => AsyncEventConfig::TEMPERATURE_HYSTERESIS,
             (EventType::Notice, 0xef) => AsyncEventConfig::ZONE_DESCRIPTOR,
             (EventType::Notice, 0xf0) => AsyncEventConfig::DISCOVERY_LOG,
+            (EventType::Notice, 0xf4) => AsyncEventConfig::CROSS_CONTROLLER_RESET,
             _ => AsyncEventConfig::default(),
         }
     }
@@ -135,6 +138,7 @@ impl AsyncEvent {
             (EventType::Notice, 0x09) => "allocated namespace attribute changed",
             (EventType::Notice, 0xef) => "zone descriptor changed",
             (EventType::Notice, 0xf0) => "discovery log page change",
+            (EventType::Notice, 0xf4) => "Cross-Controller Reset completed",
             (EventType::Immediate, 0x00) => "normal NVM subsystem shutdown",
             (EventType::Immediate, 0x01) => "temperature threshold hysteresis recovery",
             (EventType::IoCommandSet, 0x00) => "reservation log page available",

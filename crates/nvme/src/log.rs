@@ -7,6 +7,7 @@ use crate::table::numbers;
 
 mod ana;
 mod command;
+mod cross_controller_reset;
 mod discovery;
 mod discovery_field;
 mod effects;
@@ -22,7 +23,11 @@ mod self_test;
 mod telemetry;
 
 pub use ana::{AnaGroup, AnaGroupHeader, AnaGroups, AnaHeader, AnaState, AnaWriter};
-pub use command::{GetLogPage, ana_lsp, persistent_event_lsp, telemetry_lsp};
+pub use command::{GetLogPage, ana_lsp, cross_controller_reset_lsp, persistent_event_lsp, telemetry_lsp};
+pub use cross_controller_reset::{
+    CrossControllerResetEntry, CrossControllerResetHeader, CrossControllerResetState, ccrf, cross_controller_reset_log,
+    read_cross_controller_reset_log,
+};
 pub use discovery::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, RdmaAddress, lsp};
 pub use discovery_field::{
     AddressFamily, EntryFlags, RdmaProvider, RdmaQueuePair, SecType, SubsystemType, TrType, Treq,
@@ -81,6 +86,8 @@ numbers! { Lid:
     REACHABILITY_ASSOCIATIONS = 0x1b, "Reachability Associations";
     /// `ChangedNamespaces`, whether attached or not.
     CHANGED_ALLOCATED_NAMESPACES = 0x1c, "Changed Allocated Namespace List";
+    /// `CrossControllerResetHeader`, `CrossControllerResetEntry`.
+    CROSS_CONTROLLER_RESET = 0x1e, "Cross-Controller Reset";
     /// `DiscoveryHeader`, `DiscoveryEntry`.
     DISCOVERY = 0x70, "Discovery";
     HOST_DISCOVERY = 0x71, "Host Discovery";

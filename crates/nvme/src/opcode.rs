@@ -45,6 +45,7 @@ opcodes! {
     CAPACITY_MANAGEMENT = 0x20, "Capacity Management";
     DISCOVERY_INFORMATION_MANAGEMENT = 0x21, "Discovery Information Management";
     LOCKDOWN = 0x24, "Lockdown";
+    CROSS_CONTROLLER_RESET = 0x38, "Cross-Controller Reset";
     DOORBELL_BUFFER_CONFIG = 0x7c, "Doorbell Buffer Config";
     FORMAT_NVM = 0x80, "Format NVM";
     SECURITY_SEND = 0x81, "Security Send";

@@ -135,6 +135,12 @@ statuses! {
     INSUFFICIENT_DISCOVERY_RESOURCES = 1, 0x32, "Insufficient Discovery Resources";
     FUNCTION_DISABLED = 1, 0x33, "Requested Function Disabled";
     INVALID_ZONE_GROUP_ORIGINATOR = 1, 0x34, "ZoneGroup Originator Invalid";
+    /// The controller has already been asked to reset this controller, and is at it.
+    CROSS_CONTROLLER_RESET_IN_PROGRESS = 1, 0x3f, "Cross-Controller Reset in Progress";
+    /// Entries of earlier resets have to be read and removed first.
+    CROSS_CONTROLLER_RESET_LOG_FULL = 1, 0x40, "Cross-Controller Reset Log Page Full";
+    /// As many resets as CCRL says are in progress.
+    CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED = 1, 0x41, "Cross-Controller Reset Limit Exceeded";
 
     CONNECT_INCOMPATIBLE_FORMAT = 1, 0x80, "Connect Incompatible Format";
     CONNECT_CONTROLLER_BUSY = 1, 0x81, "Connect Controller Busy";
@@ -354,6 +360,9 @@ mod tests {
             (Status::SELF_TEST_IN_PROGRESS, 0x11d),
             (Status::ANA_GROUP_INVALID, 0x124),
             (Status::COMMAND_SET_COMBINATION_REJECTED, 0x12b),
+            (Status::CROSS_CONTROLLER_RESET_IN_PROGRESS, 0x13f),
+            (Status::CROSS_CONTROLLER_RESET_LOG_FULL, 0x140),
+            (Status::CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED, 0x141),
             (Status::COMMAND_SIZE_LIMIT_EXCEEDED, 0x183),
             (Status::INSUFFICIENT_RESOURCES, 0x189),
             (Status::STORAGE_TAG_CHECK_ERROR, 0x288),

@@ -197,6 +197,8 @@ impl AsyncEventConfig {
     pub const REACHABILITY_GROUP: Self = Self(1 << 18);
     /// Allocated namespace attribute changed.
     pub const ALLOCATED_NAMESPACE_ATTRIBUTE: Self = Self(oaes::ALLOCATED_NAMESPACE_ATTRIBUTE);
+    /// Cross-Controller Reset completed.
+    pub const CROSS_CONTROLLER_RESET: Self = Self(oaes::CROSS_CONTROLLER_RESET);
     /// Zone descriptor changed.
     pub const ZONE_DESCRIPTOR: Self = Self(oaes::ZONE_DESCRIPTOR);
     /// Discovery log page change.

@@ -1,10 +1,12 @@
 //! Identify Controller (CNS 01h): the layout, and its fields in plain units. The bits of its fields
 //! are in `field`.
 
-use zerocopy::little_endian::{U16, U32, U128};
+use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::text::{Text, set_ascii};
+use crate::command::ControllerInstance;
+use crate::id::ControllerId;
 use crate::nqn::Nqn;
 use crate::property::Version;
 use crate::table::values;
@@ -68,8 +70,13 @@ pub struct IdentifyController {
     pub crdt3: U16,
     /// Controller Reachability Capabilities.
     pub crcap: u8,
+    /// Controller Instance Uniquifier: another one for each controller that has had CNTLID, one
+    /// after the other, until it wraps: `instance`.
+    pub ciu: u8,
+    /// Controller Instance Random Number; 0 not said.
+    pub cirn: U64,
     /// Reserved.
-    pub rsvd135: [u8; 118],
+    pub rsvd144: [u8; 109],
     /// NVM Subsystem Report.
     pub nvmsr: u8,
     /// VPD Write Cycle Information.
@@ -160,7 +167,8 @@ pub struct IdentifyController {
     pub tmpthha: u8,
     /// Reserved.
     pub rsvd385: u8,
-    /// Command Quiesce Time, milliseconds.
+    /// Command Quiesce Time, milliseconds: so long after the controller has noticed that it has
+    /// lost its host, none of the host's commands is executed any more; 0 not said.
     pub cqt: U16,
     /// Reserved.
     pub rsvd388: [u8; 124],
@@ -248,8 +256,11 @@ pub struct IdentifyController {
     pub ofcs: U16,
     /// Discovery Controller Type: 0 not said, 1 direct, 2 central.
     pub dctype: u8,
+    /// Cross-Controller Reset Limit: how many resets of other controllers this one has in progress
+    /// at a time; 0 where it does not have the command.
+    pub ccrl: u8,
     /// Reserved.
-    pub rsvd1807: [u8; 241],
+    pub rsvd1808: [u8; 240],
     /// Power State Descriptors.
     pub psd: [PowerState; 32],
     /// Vendor Specific.
@@ -372,6 +383,15 @@ impl IdentifyController {
     #[must_use]
     pub fn version(&self) -> Version {
         Version(self.ver.get())
+    }
+
+    /// CNTLID, CIU and CIRN: what another controller needs in order to reset this one; `None` where
+    /// the controller does not say it.
+    #[must_use]
+    pub fn instance(&self) -> Option<ControllerInstance> {
+        let id = ControllerId(self.cntlid.get());
+        let instance = ControllerInstance { id, uniquifier: self.ciu, random: self.cirn.get() };
+        (instance.random != 0).then_some(instance)
     }
 
     /// Namespaces the subsystem may hold: MNAN, or NN where that is 0.

@@ -79,6 +79,7 @@ bits! {
     /// Change of reachability groups, and of reachability associations.
     REACHABILITY = 17, "Reachability Groups Change Notices";
     ALLOCATED_NAMESPACE_ATTRIBUTE = 19, "Allocated Namespace Attribute Notices";
+    CROSS_CONTROLLER_RESET = 20, "Cross-Controller Reset Completed Notices";
     ZONE_DESCRIPTOR = 27, "Zone Descriptor Changed Notices";
     DISCOVERY_LOG = 31, "Discovery Log Change Notice";
 }

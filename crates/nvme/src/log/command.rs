@@ -112,3 +112,10 @@ pub mod ana_lsp {
     /// Return Groups Only (RGO): descriptors without their namespaces.
     pub const GROUPS_ONLY: u8 = 1 << 0;
 }
+
+/// LSP of Cross-Controller Reset (1Eh).
+pub mod cross_controller_reset_lsp {
+    /// Remove Completed (RMC): entries that this reading has returned are removed, except those of
+    /// resets that are in progress.
+    pub const REMOVE_COMPLETED: u8 = 1 << 0;
+}

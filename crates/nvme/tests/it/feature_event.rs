@@ -88,6 +88,7 @@ fn events_are_the_dwords_that_linux_expects() {
         (AsyncEvent::FIRMWARE_ACTIVATION_STARTING, 0x0003_0102),
         (AsyncEvent::ANA_CHANGE, 0x000c_0302),
         (AsyncEvent::DISCOVERY_LOG_CHANGE, 0x0070_f002),
+        (AsyncEvent::CROSS_CONTROLLER_RESET_COMPLETED, 0x001e_f402),
         (AsyncEvent::PERSISTENT_INTERNAL_ERROR, 0x0001_0300),
         (AsyncEvent::TEMPERATURE_THRESHOLD, 0x0002_0101),
         (AsyncEvent::RESERVATION_LOG_AVAILABLE, 0x0080_0006),
@@ -119,6 +120,7 @@ fn the_configuration_enables_the_events_of_its_bits() {
         (AsyncEvent::ENDURANCE_GROUP_CHANGE, 14),
         (AsyncEvent::decode(0x0003), 15),
         (AsyncEvent::decode(0x0103), 16),
+        (AsyncEvent::CROSS_CONTROLLER_RESET_COMPLETED, 20),
         (AsyncEvent::ZONE_DESCRIPTOR_CHANGED, 27),
         (AsyncEvent::DISCOVERY_LOG_CHANGE, 31),
     ] {

@@ -106,6 +106,8 @@ fn a_hostile_controllers_numbers_stay_in_range() {
     assert_eq!(id.in_capsule_data_bytes(), 0xffff_ffff * 16 - 64 - 0xffff * 16);
     assert_eq!(id.controller_type(), ControllerType::Reserved(255));
     assert_eq!(id.max_transfer_bytes(4096), None);
+    assert_eq!(id.instance().map(|instance| instance.random), Some(u64::MAX));
+    assert_eq!(IdentifyController::default().instance(), None);
     assert_eq!(id.serial_number().to_string(), "?".repeat(20));
     assert_eq!(id.serial_number().as_str(), None);
     assert_eq!(IdentifyController::default().in_capsule_data_bytes(), 0);
@@ -128,6 +130,8 @@ fn each_field_of_a_controller_is_at_its_offset() {
         crdt2: 0x3233.into(),
         crdt3: 0x3435.into(),
         crcap: 0x36,
+        ciu: 0xf1,
+        cirn: 0xf2f3_f4f5_f6f7_f8f9.into(),
         nvmsr: 0x37,
         vwci: 0x38,
         mec: 0x39,
@@ -190,6 +194,7 @@ fn set_upper_half(id: &mut IdentifyController) {
     id.mcdqpc = 0xe9ea.into();
     id.ofcs = 0xebec.into();
     id.dctype = 0xed;
+    id.ccrl = 0xfa;
     id.psd[31].mp = 0xeeef.into();
     id.vs[0] = 0xf0;
 }
