@@ -5,6 +5,7 @@
 //! Sends nothing. Which connection a command is on is not known here.
 
 pub(crate) mod data;
+pub(crate) mod fate;
 pub(crate) mod limits;
 pub(crate) mod retry;
 pub(crate) mod slots;

@@ -4,6 +4,7 @@
 
 mod copies;
 pub(crate) mod namespace;
+pub(crate) mod paths;
 pub(crate) mod reauthenticate;
 pub mod stepped;
 
@@ -37,6 +38,7 @@ use crate::queue::{ControllerGuard, QueuePair};
 use crate::shared::bindings::{BoundNamespace, IdentifyRefusal, Inspection, NAMESPACES_MAX};
 use crate::shared::event::Event;
 use crate::shared::maps::{QueueClass, QueueMaps};
+use crate::shared::opened::OpenedNamespaces;
 use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, SharedController};
 use crate::wait::lock::lock;
 use crate::wait::on_thread::on_thread;
@@ -78,7 +80,12 @@ impl Controller {
     /// # Errors
     /// [`ConnectError`], which says what was tried, what the target answered, and what to do.
     pub fn connect(options: &Options) -> Result<Self, ConnectError> {
-        let (controller, engine) = run(Self::establish(options.clone(), Waiter::on_thread(&options.clock)))?;
+        Self::connect_beside(options, Arc::default())
+    }
+
+    /// As [`Controller::connect`], for one that leads to namespaces that others have open.
+    pub(crate) fn connect_beside(options: &Options, opened: Arc<OpenedNamespaces>) -> Result<Self, ConnectError> {
+        let (controller, engine) = run(Self::establish(options.clone(), Waiter::on_thread(&options.clock), opened))?;
         let thread = std::thread::Builder::new().name("nvme-admin".to_owned()).spawn({
             let shared = Arc::clone(&controller.0.shared);
             move || run(background::run(shared, engine))
@@ -106,14 +113,18 @@ impl Controller {
     }
 
     /// Connects a controller. The caller has to serve its Admin Queue.
-    pub(crate) async fn establish(options: Options, waiter: Waiter) -> Result<(Self, Engine<Vec<u8>>), ConnectError> {
+    pub(crate) async fn establish(
+        options: Options,
+        waiter: Waiter,
+        opened: Arc<OpenedNamespaces>,
+    ) -> Result<(Self, Engine<Vec<u8>>), ConnectError> {
         let tried = options.tried(0);
         let system = |errno| ConnectError::system(tried.clone(), "making an event descriptor", errno);
         let cancel = waiter.cancel().map_err(system)?;
         let wants_io = options.io_queues() > 0;
         let (engine, info) = establish::controller(&options, wants_io.then_some(false), &waiter, &cancel).await?;
         log_granted_queues(&options, info.io_queues);
-        let shared = Arc::new(SharedController::new(options, info, waiter, cancel).map_err(system)?);
+        let shared = Arc::new(SharedController::new(options, info, waiter, cancel, opened).map_err(system)?);
         let handle = Handle { shared, pool: Arc::default(), thread: Mutex::default() };
         Ok((Self(Arc::new(handle)), engine))
     }

@@ -71,12 +71,17 @@ mod shared;
 mod wait;
 
 pub use command::data::{AdminData, Completion, Data, IoBuffer, SubmitError};
+pub use command::fate::Fate;
 pub use command::limits::Limits;
 pub use command::retry::{Retries, Retry};
 pub use command::troubles::Trouble;
 pub use connect::discover::{DiscoveryLog, discover};
 pub use connect::reach::reach;
 pub use controller::namespace::Namespace;
+pub use controller::paths::lanes::Lanes;
+pub use controller::paths::path::PathId;
+pub use controller::paths::policy::PathPolicy;
+pub use controller::paths::{AddPathError, PATHS_MAX, PathReport, Subsystem};
 pub use controller::reauthenticate::Reauthenticated;
 pub use controller::{Controller, WeakController, stepped};
 pub use ebof_tls::RecordsBy;
@@ -93,7 +98,9 @@ pub use queues::asynchronous::AsyncNamespace;
 pub use requeue::{Requeue, Requeued};
 pub use shared::bindings::Binding;
 pub use shared::event::Event;
+pub use shared::fence::Fence;
 pub use shared::maps::{QueueClass, QueueMaps};
+pub use shared::opened::NamespaceHead;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

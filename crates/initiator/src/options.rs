@@ -113,6 +113,11 @@ pub struct Options {
     /// How long commands wait while the controller says that it cannot reach the namespace on this
     /// path, or that access to it changes (`--path-loss-tmo`); `None` waits for ever.
     pub path_loss_tmo: Option<Duration>,
+    /// How long writes whose connection was lost wait before they are repeated, where the
+    /// controller neither says how long it may still execute them (Command Quiesce Time) nor can be
+    /// reset through another one (`--fence-tmo` counts seconds). 0, the default, is as Linux does:
+    /// at once, although the first of the two may be executed last.
+    pub fence_tmo: Duration,
     /// Time-out of each step of connecting (TCP handshake, `ICResp`, Connect) in milliseconds.
     pub connect_timeout_ms: u32,
     /// Time-out of an I/O command in milliseconds. Then it is aborted; if that does not help within
@@ -194,6 +199,7 @@ impl Options {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
             fast_io_fail_tmo: None,
             path_loss_tmo: Some(Duration::from_secs(600)),
+            fence_tmo: Duration::ZERO,
             connect_timeout_ms: 10_000,
             command_timeout_ms: 30_000,
             admin_timeout_ms: 60_000,

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::error::state::State;
 use crate::shared::SharedController;
 use crate::shared::bindings::Binding;
+use crate::shared::fence::Fence;
 use crate::shared::maps::QueueClass;
 use crate::wait::{Time, Waiter, Waker, run, shorter, wait};
 use connection::QueueConnection;
@@ -345,6 +346,17 @@ impl<B: IoBuffer> QueuePair<B> {
                 self.idle.found(self.now_us());
             }
         }
+    }
+
+    /// After a loss, the queue is connected again on a thread of its own: calls return
+    /// [`Error::NotConnected`] meanwhile, and the descriptor is readable when that is over.
+    pub(crate) fn reconnect_aside(&mut self) {
+        self.connection.reconnect_aside();
+    }
+
+    /// For commands that were lost with the last connection.
+    pub(crate) fn fence(&self) -> Arc<Fence> {
+        self.connection.fence()
     }
 
     /// Another waker that makes the descriptor readable. The queue pair does not clear it.

@@ -9,6 +9,7 @@
 pub(crate) mod recovery;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
@@ -17,6 +18,7 @@ use ebof_nvme::Status;
 use crate::command::retry::Retries;
 use crate::error::state::State;
 use crate::options::Options;
+use crate::shared::fence::Fence;
 
 /// Interval of checks while commands wait: for a reconnect, and for those that are delayed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -41,6 +43,8 @@ pub struct Requeue<C> {
     waiting: VecDeque<C>,
     /// To be sent again at a time, in the order of their completions.
     delayed: Vec<Delayed<C>>,
+    /// To be sent again once the controller that had them executes them no more.
+    held: Vec<(Arc<Fence>, C)>,
     lost_since: Option<Instant>,
     /// The changes of paths for which commands were tried again.
     path_changes: u64,
@@ -62,6 +66,7 @@ impl<C: Requeued> Requeue<C> {
             path_loss: options.path_loss_tmo,
             waiting: VecDeque::new(),
             delayed: Vec::new(),
+            held: Vec::new(),
             lost_since: None,
             path_changes,
         }
@@ -70,13 +75,13 @@ impl<C: Requeued> Requeue<C> {
     /// How many commands wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len() + self.delayed.len()
+        self.waiting.len() + self.delayed.len() + self.held.len()
     }
 
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.delayed.is_empty()
+        self.waiting.is_empty() && self.delayed.is_empty() && self.held.is_empty()
     }
 
     /// Whether a new command has to wait behind others: those that are delayed do not count.
@@ -111,13 +116,23 @@ impl<C: Requeued> Requeue<C> {
         }
     }
 
+    /// The command was lost on its way, and is sent again when `fence` is over
+    /// ([`Lanes::fence`](crate::Lanes::fence)).
+    pub fn hold(&mut self, command: C, fence: Arc<Fence>) {
+        if fence.is_over(self.clock.now()) {
+            return self.push(command);
+        }
+        self.held.push((fence, command));
+    }
+
     /// The commands whose pause is over wait for their turn, and those that wait for a path if
     /// `path_changes` says that one has changed.
     pub fn end_pauses(&mut self, path_changes: impl FnOnce() -> u64) {
-        if self.delayed.is_empty() {
+        if self.delayed.is_empty() && self.held.is_empty() {
             return;
         }
         let now = self.clock.now();
+        self.waiting.extend(self.held.extract_if(.., |(fence, _)| fence.is_over(now)).map(|(_, command)| command));
         let path_changes = path_changes();
         let path_changed = std::mem::replace(&mut self.path_changes, path_changes) != path_changes;
         let is_over =
@@ -133,7 +148,8 @@ impl<C: Requeued> Requeue<C> {
     /// All commands: they have failed.
     pub fn take_all(&mut self) -> impl Iterator<Item = C> + use<C> {
         let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.command);
-        std::mem::take(&mut self.waiting).into_iter().chain(delayed)
+        let held = std::mem::take(&mut self.held).into_iter().map(|(_, command)| command);
+        std::mem::take(&mut self.waiting).into_iter().chain(delayed).chain(held)
     }
 
     /// There is no connection. Only the first time counts, until [`Requeue::is_given_up`] finds
@@ -177,6 +193,7 @@ impl<C> std::fmt::Debug for Requeue<C> {
         f.debug_struct("Requeue")
             .field("waiting", &self.waiting.len())
             .field("delayed", &self.delayed.len())
+            .field("held", &self.held.len())
             .field("lost_since", &self.lost_since)
             .finish_non_exhaustive()
     }

@@ -2,12 +2,14 @@
 //! identifiers, the inbox of the thread, subscribers and their events, the open namespaces, what
 //! the controller said of itself. Every lock is held for a few instructions only.
 
+pub(crate) mod bell;
 pub(crate) mod bindings;
 pub(crate) mod event;
+pub(crate) mod fence;
 mod identity;
 mod info;
 pub(crate) mod maps;
-mod opened;
+pub(crate) mod opened;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,9 +30,11 @@ use crate::error::{Error, Loss, NotConnected};
 use crate::options::Options;
 use crate::wait::lock::lock;
 use crate::wait::{Cancel, Waiter, Waker, run};
+use bell::Bell;
 use bindings::Bindings;
 use event::Event;
 use maps::{QueueClass, QueueMaps};
+use opened::OpenedNamespaces;
 
 /// The result of an admin command.
 pub(crate) type AdminAnswer = Result<(Cqe, Data), Error>;
@@ -70,6 +74,8 @@ pub(crate) struct SharedController {
     pub(crate) troubles: Arc<Troubles>,
     /// What its NSIDs refer to, and which commands are refused.
     pub(crate) bindings: Bindings,
+    /// Rung when its state has changed, or the access to its namespaces.
+    pub(crate) bell: Bell,
     /// Of all queues.
     pub(crate) small_commands: Arc<SmallCommands>,
     /// [`Options::address`].
@@ -147,10 +153,19 @@ impl Drop for TakenQueue {
 const EVENTS_MAX: usize = 256;
 
 impl SharedController {
-    pub(crate) fn new(options: Options, info: Info, waiter: Waiter, cancel: Cancel) -> Result<Self, Errno> {
+    /// Of a controller that was connected. Controllers that lead to the same namespaces know the
+    /// same `opened`.
+    pub(crate) fn new(
+        options: Options,
+        info: Info,
+        waiter: Waiter,
+        cancel: Cancel,
+        opened: Arc<OpenedNamespaces>,
+    ) -> Result<Self, Errno> {
         let inbox_waker = Arc::new(waiter.waker()?);
         Ok(Self {
-            bindings: Bindings::new(options.nqn.clone(), Arc::default()),
+            bindings: Bindings::new(options.nqn.clone(), opened),
+            bell: Bell::default(),
             small_commands: Arc::default(),
             address: Arc::from(options.address()),
             rescan_asked: AtomicBool::new(false),
@@ -210,6 +225,7 @@ impl SharedController {
 
     pub(crate) fn count_path_change(&self) {
         self.path_changes.fetch_add(1, Ordering::AcqRel);
+        self.bell.ring();
     }
 
     /// Runs a sequence of a call that waits, on the caller's thread.
@@ -270,7 +286,9 @@ impl SharedController {
                 return;
             }
             status.state = state;
-            status.lost_since.get_or_insert_with(|| self.waiter.time.now());
+            let now = self.waiter.time.now();
+            status.lost_since.get_or_insert(now);
+            status.info.fence.lose(now);
             let generation = self.generation.load(Ordering::Relaxed);
             // To the next even number; also from an even one, so that owners see the change.
             self.generation.store(if generation % 2 == 1 { generation + 1 } else { generation + 2 }, Ordering::Release);
@@ -292,6 +310,7 @@ impl SharedController {
 
     fn announce(&self) {
         self.changed.notify_all();
+        self.bell.ring();
         for owner in &lock(&self.queues).owners {
             if let Owner::Known(waker) = owner {
                 waker.wake();
@@ -386,10 +405,11 @@ mod tests {
             namespaces: None,
             inspected: Vec::new(),
             psk: GeneratedPsk::default(),
+            fence: Arc::default(),
         };
         let waiter = Waiter::stepped(&Clock::simulated(1));
         let cancel = waiter.cancel().unwrap();
-        SharedController::new(options, info, waiter, cancel).unwrap()
+        SharedController::new(options, info, waiter, cancel, Arc::default()).unwrap()
     }
 
     /// A reset may come from any thread, also when the background thread is ending.

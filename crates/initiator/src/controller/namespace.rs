@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::queue::TransferPiece;
 use crate::requeue::recovery::Recovery;
 use crate::shared::bindings::{Binding, BoundNamespace};
+use crate::shared::opened::NamespaceHead;
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
 
@@ -91,6 +92,12 @@ impl Namespace {
     #[must_use]
     pub fn binding(&self) -> Binding {
         self.bound.binding()
+    }
+
+    /// What it is, whichever controller of its [`crate::Subsystem`] leads to it.
+    #[must_use]
+    pub fn head(&self) -> NamespaceHead {
+        self.bound.head()
     }
 
     /// Its NGUID, EUI-64 and UUID in hexadecimal, those that it has: `nguid.0123... uuid.4567...`.

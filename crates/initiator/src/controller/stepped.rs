@@ -115,7 +115,7 @@ pub fn connect(options: &Options) -> Sequence<Result<(Controller, AdminQueue), C
     let options = options.clone();
     let waiter = Waiter::stepped(&options.clock);
     Sequence::new(waiter.clone(), async move {
-        let (controller, engine) = Controller::establish(options, waiter.clone()).await?;
+        let (controller, engine) = Controller::establish(options, waiter.clone(), Arc::default()).await?;
         let admin_queue = Sequence::new(waiter, admin::run(Arc::clone(controller.shared()), engine));
         Ok((controller, admin_queue))
     })

@@ -98,6 +98,10 @@ pub struct Overrides {
     /// namespace (ANA), -1 for never [default: 600]
     #[cfg_attr(feature = "clap", arg(long, value_name = "S", allow_negative_numbers = true))]
     pub path_loss_tmo: Option<i64>,
+    /// Seconds that writes of a lost connection wait before they are repeated, where the target
+    /// does not say when it executes them no more [default: 0, as Linux]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "S", value_parser = parse::number::<u32>))]
+    pub fence_tmo: Option<u32>,
     /// IP type of service
     #[cfg_attr(feature = "clap", arg(short = 'T', long, value_name = "TOS", value_parser = parse::number::<u8>))]
     pub tos: Option<u8>,
@@ -238,6 +242,7 @@ impl Overrides {
         set(&mut options.ctrl_loss_tmo, self.ctrl_loss_tmo.map(limit));
         set(&mut options.fast_io_fail_tmo, self.fast_io_fail_tmo.map(limit));
         set(&mut options.path_loss_tmo, self.path_loss_tmo.map(limit));
+        set(&mut options.fence_tmo, self.fence_tmo.map(|seconds| Duration::from_secs(u64::from(seconds))));
         options.tos = self.tos;
         options.so_priority = self.so_priority;
         options.busy_poll_us = self.busy_poll_us;
@@ -443,6 +448,7 @@ mod tests {
             ctrl_loss_tmo: Some(-1),
             fast_io_fail_tmo: Some(9),
             path_loss_tmo: Some(11),
+            fence_tmo: Some(12),
             tos: Some(184),
             so_priority: Some(2),
             busy_poll_us: Some(50),
@@ -481,6 +487,7 @@ mod tests {
             ctrl_loss_tmo: None,
             fast_io_fail_tmo: Some(Duration::from_secs(9)),
             path_loss_tmo: Some(Duration::from_secs(11)),
+            fence_tmo: Duration::from_secs(12),
             tos: Some(184),
             so_priority: Some(2),
             busy_poll_us: Some(50),

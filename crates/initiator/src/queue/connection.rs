@@ -20,6 +20,7 @@ use crate::error::state::State;
 use crate::error::{Error, Loss};
 use crate::link::HostLink;
 use crate::shared::bindings::{Binding, Restrictions};
+use crate::shared::fence::Fence;
 use crate::shared::maps::QueueClass;
 use crate::shared::{ControllerMessage, Info, SharedController, TakenQueue};
 use crate::wait::{Time, Waiter, Waker, shorter, step, wait};
@@ -35,6 +36,10 @@ pub(super) struct QueueConnection<B: IoBuffer> {
     reopen: bool,
     /// The reconnect in progress.
     opening: Option<Opening>,
+    /// It is made on a thread of its own.
+    reconnects_aside: bool,
+    /// For commands that are lost with this connection.
+    fence: Arc<Fence>,
     waker: Arc<Waker>,
     /// Batches small requests, if the options say so.
     doorbell: Option<Box<Doorbell>>,
@@ -80,6 +85,8 @@ impl<B: IoBuffer> QueueConnection<B> {
             generation: shared.generation(),
             reopen: false,
             opening: None,
+            reconnects_aside: false,
+            fence: Arc::clone(&info.fence),
             shared,
             id,
             waker,
@@ -94,6 +101,16 @@ impl<B: IoBuffer> QueueConnection<B> {
         let link = open(Arc::clone(&connection.shared), id, Arc::clone(&info), waiter).await?;
         connection.attach(link, &info)?;
         Ok(connection)
+    }
+
+    /// See [`super::QueuePair::reconnect_aside`].
+    pub(super) fn reconnect_aside(&mut self) {
+        self.reconnects_aside = true;
+    }
+
+    /// For commands that were lost with the last connection.
+    pub(super) fn fence(&self) -> Arc<Fence> {
+        Arc::clone(&self.fence)
     }
 
     pub(super) fn id(&self) -> QueueId {
@@ -306,7 +323,8 @@ impl<B: IoBuffer> QueueConnection<B> {
                 }
                 let waiter = self.shared.waiter.another();
                 let sequence = open(Arc::clone(&self.shared), self.id, Arc::clone(&info), waiter.clone());
-                Opening { sequence: Box::pin(sequence), info, waiter }
+                let aside = self.reconnects_aside.then(|| Arc::clone(&self.waker));
+                Opening::new(sequence, info, waiter, self.shared.options.tried(self.id.0), aside)
             }
         };
         self.continue_opening(opening).inspect_err(|_| {
@@ -374,6 +392,7 @@ impl<B: IoBuffer> QueueConnection<B> {
     fn attach(&mut self, mut link: HostLink, info: &Info) -> Result<(), Error> {
         link.share_small_commands(&self.shared.small_commands);
         link.share_troubles(&self.shared.troubles);
+        self.fence = Arc::clone(&info.fence);
         self.engine.attach(link);
         self.engine.slots().set_limit(info.io_entries - 1);
         self.engine.set_in_capsule(info.in_capsule_bytes());
@@ -427,6 +446,7 @@ impl<B: IoBuffer> QueueConnection<B> {
     }
 
     fn lost(&mut self, loss: Loss) {
+        self.fence.lose(self.time.now());
         self.engine.lose(&loss);
         self.shared.send(ControllerMessage::Lost { generation: self.generation, loss });
     }

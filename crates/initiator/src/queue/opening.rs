@@ -9,10 +9,11 @@ use ebof_nvme::connect::Connect;
 use ebof_nvme::{QueueId, Status};
 
 use crate::connect::establish;
-use crate::error::connect_error::{ConnectError, ConnectErrorKind};
+use crate::error::connect_error::{ConnectError, ConnectErrorKind, Tried};
 use crate::link::HostLink;
 use crate::shared::{Info, SharedController};
-use crate::wait::Waiter;
+use crate::wait::on_thread::on_thread;
+use crate::wait::{Waiter, Waker, run};
 
 /// How often connecting is retried while the target still holds the queue identifier.
 const OPEN_TRIES: u32 = 10;
@@ -24,6 +25,34 @@ pub(super) struct Opening {
     pub(super) sequence: Pin<Box<dyn Future<Output = Result<HostLink, ConnectError>> + Send>>,
     pub(super) info: Arc<Info>,
     pub(super) waiter: Waiter,
+}
+
+impl Opening {
+    /// Connects by `sequence`. With `aside`, that runs on a thread of its own, which wakes it in
+    /// the end: whoever continues the opening does not wait.
+    pub(super) fn new(
+        sequence: impl Future<Output = Result<HostLink, ConnectError>> + Send + 'static,
+        info: Arc<Info>,
+        waiter: Waiter,
+        tried: Tried,
+        aside: Option<Arc<Waker>>,
+    ) -> Self {
+        let Some(waker) = aside.filter(|_| !waiter.is_stepped()) else {
+            return Self { sequence: Box::pin(sequence), info, waiter };
+        };
+        let connect = move || {
+            let connected = run(sequence);
+            waker.wake();
+            connected
+        };
+        let aside = async move {
+            match on_thread(connect).await {
+                Ok(connected) => connected,
+                Err(errno) => Err(ConnectError::system(tried, "starting a thread", errno)),
+            }
+        };
+        Self { sequence: Box::pin(aside), info, waiter }
+    }
 }
 
 /// Connects a queue. Retries while the target still holds the identifier of a connection that was

@@ -16,7 +16,7 @@ use ebof_nvme::{Nqn, Nsid, Status};
 
 use crate::error::Error;
 use crate::shared::identity::{Identifiers, Mismatch, NamespaceIdentity};
-use crate::shared::opened::{OpenedNamespace, OpenedNamespaces};
+use crate::shared::opened::{NamespaceHead, OpenedNamespace, OpenedNamespaces};
 use crate::wait::lock::lock;
 
 /// The most namespaces that are tracked; further ones are ignored. Far more than any subsystem has.
@@ -88,6 +88,10 @@ pub(crate) struct BoundNamespace {
 impl BoundNamespace {
     pub(crate) const fn binding(&self) -> Binding {
         self.binding
+    }
+
+    pub(crate) fn head(&self) -> NamespaceHead {
+        self.opened.head()
     }
 
     pub(crate) fn identifiers(&self) -> String {
@@ -179,6 +183,11 @@ impl Bindings {
     /// Nothing is open yet by a controller of `subsystem`.
     pub(crate) fn new(subsystem: Nqn, opened: Arc<OpenedNamespaces>) -> Self {
         Self { subsystem: Arc::new(subsystem), opened, inner: Mutex::default(), version: AtomicU64::new(0) }
+    }
+
+    /// The open namespaces, for other controllers that lead to the same.
+    pub(crate) fn all_opened(&self) -> &Arc<OpenedNamespaces> {
+        &self.opened
     }
 
     /// Changes with [`Bindings::restrictions`].

@@ -13,6 +13,7 @@ use ebof_tls::TlsPsk;
 
 use crate::command::limits::Limits;
 use crate::shared::bindings::Inspection;
+use crate::shared::fence::Fence;
 
 /// Properties of a connected controller.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Info {
     pub(crate) inspected: Vec<Inspection>,
     /// For TLS of its I/O queues.
     pub(crate) psk: GeneratedPsk,
+    /// For commands that were lost with this association.
+    pub(crate) fence: Arc<Fence>,
 }
 
 /// The key for TLS that authentication has generated, if it has; it is replaced while the

@@ -10,9 +10,15 @@ use ebof_nvme::identify::IdentifyNamespace;
 use crate::shared::identity::{Mismatch, NamespaceFormat, NamespaceIdentity, NamespaceKey};
 use crate::wait::lock::lock;
 
+/// An open namespace, whichever controllers lead to it. Unique among those that know the same open
+/// namespaces ([`crate::Subsystem`]); another namespace never gets its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespaceHead(u64);
+
 /// A namespace as it was opened.
 #[derive(Debug)]
 pub(crate) struct OpenedNamespace {
+    head: NamespaceHead,
     identity: NamespaceIdentity,
     format: NamespaceFormat,
     /// As last read.
@@ -20,6 +26,10 @@ pub(crate) struct OpenedNamespace {
 }
 
 impl OpenedNamespace {
+    pub(crate) const fn head(&self) -> NamespaceHead {
+        self.head
+    }
+
     pub(crate) fn identifiers(&self) -> String {
         self.identity.text()
     }
@@ -52,6 +62,8 @@ pub(crate) struct OpenedNamespaces(Mutex<ByIdentity>);
 #[derive(Debug, Default)]
 struct ByIdentity {
     opened: BTreeMap<NamespaceKey, Weak<OpenedNamespace>>,
+    /// How many were opened.
+    count: u64,
     /// With how many entries those without handles are removed.
     sweep_at: usize,
 }
@@ -80,7 +92,9 @@ impl OpenedNamespaces {
             return known;
         }
         let format = NamespaceFormat::from_identify(&identify);
-        let opened = Arc::new(OpenedNamespace { identity, format, identify: Mutex::new(Arc::from(identify)) });
+        all.count += 1;
+        let head = NamespaceHead(all.count);
+        let opened = Arc::new(OpenedNamespace { head, identity, format, identify: Mutex::new(Arc::from(identify)) });
         all.insert(key, Arc::downgrade(&opened));
         opened
     }

@@ -1,0 +1,570 @@
+//! The paths to a subsystem: several controllers of it, whose namespaces are one each, whichever of
+//! them leads there.
+//!
+//! A [`Subsystem`] knows the paths, and what is said of them; [`Lanes`] are the queue pairs of one
+//! thread over all of them, and choose one for each command. Each path has a thread, its keeper,
+//! which reads the access to the namespaces (ANA) and has the controller of a lost association
+//! reset through another path, before commands whose fate is unknown are repeated.
+
+mod access;
+mod keeper;
+pub(crate) mod lane;
+pub(crate) mod lanes;
+mod node;
+pub(crate) mod path;
+pub(crate) mod policy;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use ebof_nvme::log::AnaState;
+use ebof_nvme::{Nqn, Nsid};
+
+use crate::command::troubles::Trouble;
+use crate::controller::Controller;
+use crate::controller::namespace::Namespace;
+use crate::error::Error;
+use crate::error::connect_error::{ConnectError, ConnectErrorKind};
+use crate::error::state::State;
+use crate::options::Options;
+use crate::shared::opened::NamespaceHead;
+use crate::wait::lock::lock;
+use path::{Path, PathId};
+use policy::PathPolicy;
+
+/// How long the outstanding commands of a path may take that is removed, before they go on over
+/// the others.
+const LAST_COMMANDS: Duration = Duration::from_secs(5);
+
+/// The most paths of a subsystem.
+pub const PATHS_MAX: usize = 64;
+
+/// The paths to a subsystem, as one host reaches it. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct Subsystem(Arc<Inner>);
+
+struct Inner {
+    paths: Mutex<Arc<Vec<Arc<Path>>>>,
+    policy: Mutex<PathPolicy>,
+    /// Counts changes of the paths, and of what is said of them.
+    version: AtomicU64,
+    /// The threads that send commands.
+    threads: Mutex<Vec<Weak<dyn Thread>>>,
+    next_id: AtomicU32,
+}
+
+/// A thread with queue pairs over the paths.
+trait Thread: Send + Sync {
+    /// Connects queue pairs over another path. The thread uses them from its next turn on.
+    fn join(&self, path: &Arc<Path>) -> Result<(), Error>;
+    /// The thread looks at what has changed.
+    fn wake(&self);
+}
+
+/// A path, and what is said of it.
+#[derive(Clone, Debug)]
+pub struct PathReport {
+    /// Which one.
+    pub id: PathId,
+    /// Its controller.
+    pub controller: Controller,
+    /// Commands are sent over it.
+    pub is_enabled: bool,
+    /// It is preferred among its equals.
+    pub is_preferred: bool,
+    /// Outstanding commands.
+    pub in_flight: u32,
+    /// How many commands have completed over it.
+    pub completed: u64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for path in lock(&self.paths).iter() {
+            path.set_removed();
+        }
+    }
+}
+
+impl Inner {
+    fn paths(&self) -> Arc<Vec<Arc<Path>>> {
+        Arc::clone(&lock(&self.paths))
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Something is another than it was: the threads look at it.
+    fn announce(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.wake();
+    }
+
+    /// The threads look at the commands that wait.
+    fn wake(&self) {
+        let threads: Vec<_> = lock(&self.threads).iter().filter_map(Weak::upgrade).collect();
+        threads.iter().for_each(|thread| thread.wake());
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
+        change(Arc::make_mut(&mut lock(&self.paths)));
+        self.announce();
+    }
+}
+
+impl Subsystem {
+    /// The subsystem of `controller`, with one path.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn new(controller: Controller) -> Result<Self, Error> {
+        let subsystem = Self(Arc::new(Inner {
+            paths: Mutex::default(),
+            policy: Mutex::default(),
+            version: AtomicU64::new(1),
+            threads: Mutex::default(),
+            next_id: AtomicU32::new(0),
+        }));
+        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
+        Ok(subsystem)
+    }
+
+    fn next_id(&self) -> PathId {
+        PathId(self.0.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn keep(&self, path: Arc<Path>) -> Result<(), Error> {
+        keeper::start(Arc::downgrade(&self.0), Arc::clone(&path))?;
+        self.0.change(|paths| paths.push(path));
+        Ok(())
+    }
+
+    /// Connects another controller of the subsystem, and adds it as a path: to the namespaces that
+    /// are open, and to the threads that send commands.
+    ///
+    /// # Errors
+    /// [`AddPathError`]: it cannot be connected, or leads somewhere else. Nothing has changed then.
+    pub fn add(&self, options: &Options) -> Result<PathId, AddPathError> {
+        let first = self.controller();
+        let paths = self.0.paths();
+        if paths.len() >= PATHS_MAX {
+            return Err(AddPathError::TooMany);
+        }
+        check_names(first.options(), options)?;
+        let opened = Arc::clone(first.shared().bindings.all_opened());
+        let controller = Controller::connect_beside(options, opened)?;
+        check_controller(&paths, &controller)?;
+        let path = Arc::new(Path::new(self.next_id(), controller));
+        for head in self.open_namespaces() {
+            bind(&path, &head)?;
+        }
+        let threads: Vec<_> = lock(&self.0.threads).iter().filter_map(Weak::upgrade).collect();
+        for thread in &threads {
+            if let Err(error) = thread.join(&path) {
+                // Those that have it already let it go.
+                path.set_removed();
+                self.0.announce();
+                return Err(AddPathError::Queues(error));
+            }
+        }
+        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
+        Ok(path.id)
+    }
+
+    /// Takes a path away and disconnects its controller; commands that are outstanding on it go on
+    /// over the others. `false` if there is no such path, or no other.
+    pub fn remove(&self, id: PathId) -> bool {
+        let paths = self.0.paths();
+        let Some(path) = paths.iter().find(|path| path.id == id).filter(|_| paths.len() > 1) else { return false };
+        path.set_enabled(false);
+        self.0.announce();
+        let end = Instant::now() + LAST_COMMANDS;
+        while path.totals().0 > 0 && path.controller.state() == State::Live && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        path.set_removed();
+        self.0.change(|paths| paths.retain(|path| path.id != id));
+        path.controller.clone().disconnect();
+        true
+    }
+
+    /// Disconnects all controllers. Outstanding commands come back as lost.
+    pub fn disconnect(&self) {
+        for path in self.0.paths().iter() {
+            path.set_removed();
+            path.controller.clone().disconnect();
+        }
+    }
+
+    /// A controller for admin commands: a live one, if there is one, the first of them.
+    ///
+    /// # Panics
+    /// Never: a subsystem has at least one path.
+    #[must_use]
+    pub fn controller(&self) -> Controller {
+        let paths = self.0.paths();
+        let live = paths.iter().find(|path| path.controller.state() == State::Live);
+        live.or(paths.first()).expect("a subsystem has a path").controller.clone()
+    }
+
+    /// Its NQN.
+    #[must_use]
+    pub fn nqn(&self) -> Nqn {
+        self.controller().options().nqn.clone()
+    }
+
+    /// The active namespaces of all controllers that are live, in ascending order.
+    ///
+    /// # Errors
+    /// As [`Controller::namespaces`], if none of them answers.
+    pub fn namespaces(&self) -> Result<Vec<Nsid>, Error> {
+        let mut found = BTreeSet::new();
+        let mut failed = None;
+        let mut has_answered = false;
+        for path in self.0.paths().iter().filter(|path| path.controller.state() == State::Live) {
+            match path.controller.namespaces() {
+                Ok(there) => {
+                    has_answered = true;
+                    found.extend(there.iter().map(|nsid| nsid.0));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            _ if has_answered => Ok(found.into_iter().map(Nsid).collect()),
+            Some(error) => Err(error),
+            None => self.controller().namespaces(),
+        }
+    }
+
+    /// Whether a namespace that was opened is still there, over one of the paths.
+    ///
+    /// # Errors
+    /// As [`Namespace::check`], of the path that was looked at last.
+    pub fn check(&self, head: NamespaceHead) -> Result<(), Error> {
+        let paths = self.0.paths();
+        let mut last = Ok(());
+        for path in paths.iter().filter(|path| path.controller.state() == State::Live) {
+            match path.bindings().get(&head).map(|&binding| path.controller.shared().bindings.check(binding)) {
+                Some(Ok(())) => return Ok(()),
+                Some(error) => last = error,
+                None => {}
+            }
+        }
+        last
+    }
+
+    /// The paths, in the order in which they were added.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathReport> {
+        let report = |path: &Arc<Path>| {
+            let (in_flight, completed) = path.totals();
+            PathReport {
+                id: path.id,
+                controller: path.controller.clone(),
+                is_enabled: path.is_enabled(),
+                is_preferred: path.is_preferred(),
+                in_flight,
+                completed,
+            }
+        };
+        self.0.paths().iter().map(report).collect()
+    }
+
+    /// The access to a namespace that a path has said it gives; `None` where it says nothing.
+    #[must_use]
+    pub fn access(&self, id: PathId, nsid: Nsid) -> Option<AnaState> {
+        let paths = self.0.paths();
+        paths.iter().find(|path| path.id == id)?.access().state(nsid.0)
+    }
+
+    /// The state of the whole: live if one of the paths is, and dead if all of them are.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let states: Vec<State> = self.0.paths().iter().map(|path| path.controller.state()).collect();
+        let order = [State::Live, State::Reconnecting, State::Dead];
+        order.into_iter().find(|state| states.contains(state)).unwrap_or(State::Disconnected)
+    }
+
+    /// How much went wrong unnoticed over all paths, by kind.
+    #[must_use]
+    pub fn troubles(&self) -> [(Trouble, u64); Trouble::ALL.len()] {
+        let mut totals = Trouble::ALL.map(|trouble| (trouble, 0_u64));
+        for path in self.0.paths().iter() {
+            for ((_, total), (_, count)) in totals.iter_mut().zip(path.controller.troubles()) {
+                *total = total.saturating_add(count);
+            }
+        }
+        totals
+    }
+
+    /// How commands are divided.
+    #[must_use]
+    pub fn policy(&self) -> PathPolicy {
+        *lock(&self.0.policy)
+    }
+
+    /// Sets how commands are divided, from now on.
+    pub fn set_policy(&self, policy: PathPolicy) {
+        *lock(&self.0.policy) = policy;
+        self.0.announce();
+    }
+
+    /// Prefers a path among its equals, or none.
+    pub fn prefer(&self, preferred: Option<PathId>) {
+        for path in self.0.paths().iter() {
+            path.set_preferred(Some(path.id) == preferred);
+        }
+        self.0.announce();
+    }
+
+    /// Sets whether commands are sent over a path; those that are outstanding complete. `false` if
+    /// there is no such path, or it is the last one that is enabled.
+    pub fn set_enabled(&self, id: PathId, is_enabled: bool) -> bool {
+        let paths = self.0.paths();
+        let others = paths.iter().any(|path| path.id != id && path.is_enabled());
+        let Some(path) = paths.iter().find(|path| path.id == id).filter(|_| is_enabled || others) else { return false };
+        path.set_enabled(is_enabled);
+        self.0.announce();
+        true
+    }
+
+    /// Opens a namespace over every path that leads to it. Those over which it is another one are
+    /// not used for it, which the log says.
+    ///
+    /// # Errors
+    /// As [`Controller::namespace`], of the path that was tried last.
+    pub fn open(&self, nsid: Nsid) -> Result<Namespace, Error> {
+        let paths = self.0.paths();
+        let is_live = |path: &&Arc<Path>| path.controller.state() == State::Live;
+        let mut first: Option<Namespace> = None;
+        let mut last = None;
+        for path in paths.iter().filter(is_live) {
+            let namespace = match path.controller.namespace(nsid) {
+                Ok(namespace) => namespace,
+                Err(error) => {
+                    last = Some(error);
+                    continue;
+                }
+            };
+            match &first {
+                Some(first) if first.head() != namespace.head() => {
+                    tracing::error!(
+                        nsid = nsid.0,
+                        address = %path.controller.options().address(),
+                        here = namespace.identifiers(),
+                        elsewhere = first.identifiers(),
+                        "the namespace is another one over this path: it is not used for it"
+                    );
+                }
+                _ => {
+                    first.get_or_insert_with(|| namespace.clone());
+                    path.bind(namespace);
+                }
+            }
+        }
+        self.0.announce();
+        match first {
+            Some(first) => Ok(first),
+            None => Err(last.unwrap_or_else(|| self.controller().shared().not_connected())),
+        }
+    }
+
+    /// A namespace is not used any more.
+    pub fn close(&self, head: NamespaceHead) {
+        for path in self.0.paths().iter() {
+            path.unbind(head);
+        }
+        self.0.announce();
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    /// A thread begins to send commands.
+    fn enlist(&self, thread: Weak<dyn Thread>) {
+        let mut threads = lock(&self.0.threads);
+        threads.retain(|thread| thread.strong_count() > 0);
+        threads.push(thread);
+    }
+
+    /// The namespaces that are open over some path, one handle of each.
+    fn open_namespaces(&self) -> Vec<Namespace> {
+        let mut seen = BTreeSet::new();
+        let handles = self.0.paths().iter().flat_map(|path| path.handles()).collect::<Vec<_>>();
+        handles.into_iter().filter(|handle| seen.insert(handle.head())).collect()
+    }
+}
+
+impl std::fmt::Debug for Subsystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subsystem").field("paths", &self.0.paths().len()).field("state", &self.state()).finish()
+    }
+}
+
+/// Why a path was not added.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AddPathError {
+    /// It was not connected.
+    Connect(ConnectError),
+    /// It has another subsystem or another host than the paths that are there.
+    Names {
+        /// Which of them: `host NQN`.
+        what: &'static str,
+        /// Of the paths that are there.
+        here: String,
+        /// Of the one that was to be added.
+        there: String,
+    },
+    /// Its controller has another property than those of the paths that are there.
+    Controller {
+        /// Which: `serial number`.
+        what: &'static str,
+        /// Of the paths that are there.
+        here: String,
+        /// Of the one that was to be added.
+        there: String,
+    },
+    /// A namespace is another one there, or has another size or format.
+    Namespace {
+        /// Which.
+        nsid: Nsid,
+        /// What differs: `size in blocks`.
+        what: &'static str,
+        /// Of the paths that are there.
+        here: String,
+        /// Of the one that was to be added.
+        there: String,
+    },
+    /// There are [`PATHS_MAX`] already.
+    TooMany,
+    /// The threads that send commands got no queue pairs over it.
+    Queues(Error),
+}
+
+impl From<ConnectError> for AddPathError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl AddPathError {
+    /// What came of connecting, if that failed.
+    #[must_use]
+    pub fn connect_kind(&self) -> Option<&ConnectErrorKind> {
+        if let Self::Connect(error) = self { Some(error.kind()) } else { None }
+    }
+}
+
+impl std::fmt::Display for AddPathError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "{error:#}"),
+            Self::Names { what, here, there } => write!(
+                f,
+                "not a path of the same device: the {what} is {there}, and {here} on the paths that are there; connect \
+                 with that one, or make a device of its own with --duplicate-connect"
+            ),
+            Self::Controller { what, here, there } => write!(
+                f,
+                "not a path of the same device: the controller's {what} is {there:?}, and {here:?} on the paths that \
+                 are there, although the subsystem's NQN is the same: two targets may have one subsystem only if they \
+                 have the same data; give one of them another NQN"
+            ),
+            Self::Namespace { nsid, what, here, there } => write!(
+                f,
+                "not a path of the same device: namespace {nsid} has the {what} {there}, and {here} on the paths that \
+                 are there: writing to both would mix two namespaces; look at the two targets' configurations"
+            ),
+            Self::TooMany => write!(f, "there are {PATHS_MAX} paths already: disconnect one of them first"),
+            Self::Queues(error) => write!(
+                f,
+                "the path is not used, because it has no queues for the device's threads: {error}; the target's limits \
+                 of queues say how many it grants"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AddPathError {}
+
+/// Another path has to be of the same subsystem, for the same host.
+fn check_names(here: &Options, there: &Options) -> Result<(), AddPathError> {
+    let names = |options: &Options| {
+        [
+            ("subsystem NQN", options.nqn.to_string()),
+            ("host NQN", options.host_nqn.to_string()),
+            ("Host Identifier", options.host_id.to_string()),
+        ]
+    };
+    for ((what, here), (_, there)) in names(here).into_iter().zip(names(there)) {
+        if here != there {
+            return Err(AddPathError::Names { what, here, there });
+        }
+    }
+    Ok(())
+}
+
+/// Another path has to be another controller of the same subsystem.
+fn check_controller(paths: &[Arc<Path>], controller: &Controller) -> Result<(), AddPathError> {
+    let there = controller.identify();
+    let Some(first) = paths.first() else { return Ok(()) };
+    let here = first.controller.identify();
+    let names = [
+        ("serial number", here.serial_number().to_string(), there.serial_number().to_string()),
+        ("model number", here.model_number().to_string(), there.model_number().to_string()),
+    ];
+    for (what, here, there) in names {
+        if here != there {
+            return Err(AddPathError::Controller { what, here, there });
+        }
+    }
+    // Commands of two controllers with one identifier could not be told apart, as on Linux.
+    let same = paths.iter().find(|path| path.controller.id() == controller.id());
+    if same.is_some_and(|path| path.controller.state() == State::Live) {
+        let id = controller.id().to_string();
+        return Err(AddPathError::Controller { what: "identifier", here: format!("{id}, too"), there: id });
+    }
+    Ok(())
+}
+
+/// Opens a namespace over another path, which has to be the same there.
+fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
+    let nsid = head.nsid();
+    let here = describe(head);
+    let namespace = match path.controller.namespace(nsid) {
+        Ok(namespace) => namespace,
+        // It may be attached to some of the controllers only.
+        Err(Error::NoSuchNamespace(_)) => return Ok(()),
+        Err(error) => return Err(AddPathError::Queues(error)),
+    };
+    let there = describe(&namespace);
+    let differs = || here.iter().zip(&there).find(|((_, here), (_, there))| here != there);
+    if let Some(((what, here), (_, there))) = differs() {
+        // What is known of it was overwritten by what was found there.
+        let _refreshed = head.refresh();
+        return Err(AddPathError::Namespace { nsid, what, here: here.clone(), there: there.clone() });
+    }
+    if head.head() != namespace.head() {
+        let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
+        return Err(AddPathError::Namespace { nsid, what, here, there });
+    }
+    path.bind(namespace);
+    Ok(())
+}
+
+/// What has to be the same over all paths.
+fn describe(namespace: &Namespace) -> [(&'static str, String); 4] {
+    let identifiers = namespace.identifiers();
+    [
+        ("identifiers", if identifiers.is_empty() { "none".to_owned() } else { identifiers }),
+        ("block size", namespace.block_bytes().to_string()),
+        ("size in blocks", namespace.blocks().to_string()),
+        ("protection information", format!("{:?}", namespace.protection())),
+    ]
+}

@@ -1,0 +1,145 @@
+//! One path: a controller of the subsystem, what it says of the namespaces, and what the user says
+//! of it. Shared by the threads that send commands over it; each has a copy of what it needs for
+//! each command, and takes a lock only after a change.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::access::PathAccess;
+use crate::controller::Controller;
+use crate::controller::namespace::Namespace;
+use crate::shared::bindings::Binding;
+use crate::shared::opened::NamespaceHead;
+use crate::wait::lock::lock;
+
+/// A path of a subsystem, unique as long as the subsystem is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub u32);
+
+/// The bindings of a path's open namespaces.
+pub(super) type PathBindings = BTreeMap<NamespaceHead, Binding>;
+
+#[derive(Debug)]
+pub(super) struct Path {
+    pub(super) id: PathId,
+    pub(super) controller: Controller,
+    /// The NUMA node of the network interface that leads to the target, where that can be told.
+    pub(super) node: Option<u32>,
+    is_enabled: AtomicBool,
+    is_preferred: AtomicBool,
+    /// Nobody uses it any more.
+    is_removed: AtomicBool,
+    access: Mutex<Arc<PathAccess>>,
+    /// Keeps the namespaces open, so that their NSIDs are checked.
+    handles: Mutex<BTreeMap<NamespaceHead, Namespace>>,
+    bindings: Mutex<Arc<PathBindings>>,
+    tallies: Mutex<Vec<Weak<PathTally>>>,
+}
+
+/// What one thread has on a path. It stores; others read.
+#[derive(Debug, Default)]
+pub(super) struct PathTally {
+    pub(super) in_flight: AtomicU32,
+    pub(super) completed: AtomicU64,
+}
+
+impl Path {
+    pub(super) fn new(id: PathId, controller: Controller) -> Self {
+        Self {
+            id,
+            node: super::node::of_address(controller.peer().ip()),
+            controller,
+            is_enabled: AtomicBool::new(true),
+            is_preferred: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            access: Mutex::default(),
+            handles: Mutex::default(),
+            bindings: Mutex::default(),
+            tallies: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_enabled(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Ordering::Release);
+    }
+
+    pub(super) fn is_preferred(&self) -> bool {
+        self.is_preferred.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_preferred(&self, is_preferred: bool) {
+        self.is_preferred.store(is_preferred, Ordering::Release);
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// Nobody uses it any more: its keeper ends.
+    pub(super) fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Release);
+        self.controller.shared().bell.ring();
+    }
+
+    pub(super) fn access(&self) -> Arc<PathAccess> {
+        Arc::clone(&lock(&self.access))
+    }
+
+    /// Sets what the controller says. Returns whether that is something else.
+    pub(super) fn set_access(&self, access: PathAccess) -> bool {
+        let mut before = lock(&self.access);
+        let has_changed = **before != access;
+        if has_changed {
+            *before = Arc::new(access);
+        }
+        has_changed
+    }
+
+    pub(super) fn bindings(&self) -> Arc<PathBindings> {
+        Arc::clone(&lock(&self.bindings))
+    }
+
+    /// The namespace is open over this path.
+    pub(super) fn bind(&self, namespace: Namespace) {
+        let (head, binding) = (namespace.head(), namespace.binding());
+        lock(&self.handles).insert(head, namespace);
+        Arc::make_mut(&mut lock(&self.bindings)).insert(head, binding);
+    }
+
+    /// The namespace is not used any more.
+    pub(super) fn unbind(&self, head: NamespaceHead) {
+        Arc::make_mut(&mut lock(&self.bindings)).remove(&head);
+        // After the lock: it may be the last reference to the controller.
+        let handle = lock(&self.handles).remove(&head);
+        drop(handle);
+    }
+
+    /// The namespaces that are open over it.
+    pub(super) fn handles(&self) -> Vec<Namespace> {
+        lock(&self.handles).values().cloned().collect()
+    }
+
+    /// A tally for another thread.
+    pub(super) fn tally(&self) -> Arc<PathTally> {
+        let tally = Arc::default();
+        let mut tallies = lock(&self.tallies);
+        tallies.retain(|tally| tally.strong_count() > 0);
+        tallies.push(Arc::downgrade(&tally));
+        tally
+    }
+
+    /// The outstanding commands, and how many have completed, of all threads.
+    pub(super) fn totals(&self) -> (u32, u64) {
+        let tallies = lock(&self.tallies);
+        let present = tallies.iter().filter_map(Weak::upgrade);
+        present.fold((0, 0), |(in_flight, completed), tally| {
+            let (now, ever) = (tally.in_flight.load(Ordering::Relaxed), tally.completed.load(Ordering::Relaxed));
+            (in_flight.saturating_add(now), completed.wrapping_add(ever))
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Whether a controller may still execute commands of an association that was lost.
+//!
+//! A connection that is gone says nothing about the commands that were sent over it: the controller
+//! may execute a write now, or after the same write was repeated over another path and a newer one
+//! was acknowledged, which it then undoes. So whoever has such a command waits: until the
+//! controller was reset through another one of the subsystem (Cross-Controller Reset), or until the
+//! time has passed after which the controller executes nothing any more (Command Quiesce Time).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::wait::lock::lock;
+
+/// What stands between a command whose fate is unknown and its repetition. One for each
+/// association.
+#[derive(Debug, Default)]
+pub struct Fence {
+    /// How long commands may still be executed after a loss.
+    hold: Duration,
+    lost_at: Mutex<Option<Instant>>,
+    is_lifted: AtomicBool,
+}
+
+impl Fence {
+    /// Of an association whose controller may execute commands for `hold` after it was lost.
+    pub(crate) fn new(hold: Duration) -> Self {
+        Self { hold, ..Self::default() }
+    }
+
+    /// The association is lost. The first time counts.
+    pub(crate) fn lose(&self, now: Instant) {
+        lock(&self.lost_at).get_or_insert(now);
+    }
+
+    /// When it was lost.
+    pub(crate) fn lost_at(&self) -> Option<Instant> {
+        *lock(&self.lost_at)
+    }
+
+    /// The controller executes nothing of this association any more.
+    pub(crate) fn lift(&self) {
+        self.is_lifted.store(true, Ordering::Release);
+    }
+
+    /// When the controller executes nothing any more, whatever is heard of it; `None` while it is
+    /// not lost.
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        self.lost_at().map(|at| at + self.hold)
+    }
+
+    /// Whether commands of the association may be repeated.
+    #[must_use]
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.is_lifted.load(Ordering::Acquire) || self.ends_at().is_some_and(|end| now >= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_ends_with_its_time_or_when_it_is_lifted() {
+        let now = Instant::now();
+        let (fence, second) = (Fence::new(Duration::from_secs(2)), Duration::from_secs(1));
+        assert!(!fence.is_over(now + 100 * second), "the association is not lost");
+        fence.lose(now);
+        fence.lose(now + second);
+        assert!(!fence.is_over(now + second) && fence.is_over(now + 2 * second), "the first loss counts");
+        let lifted = Fence::new(Duration::from_secs(2));
+        lifted.lose(now);
+        lifted.lift();
+        assert!(lifted.is_over(now));
+        let without = Fence::default();
+        without.lose(now);
+        assert!(without.is_over(now), "the controller says nothing");
+    }
+}
