@@ -8,14 +8,13 @@
 pub mod buffer;
 pub(crate) mod counting;
 pub(crate) mod nvme_queue;
-mod thread_queues;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebof_initiator::Binding;
+use ebof_initiator::NamespaceHead;
 use ebof_nvme::identify::ProtectionType;
 use rustix::io::Errno;
 
@@ -42,9 +41,9 @@ pub struct Namespace {
     pub deallocate: bool,
     /// The type of protection information, which the controller inserts and strips.
     pub protection: ProtectionType,
-    /// Distinguishes it from earlier and later namespaces with its NSID; `None` without a
-    /// controller.
-    pub binding: Option<Binding>,
+    /// Distinguishes it from earlier and later namespaces with its NSID, whichever path leads to
+    /// it; `None` without a controller.
+    pub head: Option<NamespaceHead>,
 }
 
 /// The namespace of a command.
@@ -52,8 +51,8 @@ pub struct Namespace {
 pub struct NamespaceRef {
     /// The NSID.
     pub nsid: u32,
-    /// As in [`Namespace::binding`].
-    pub binding: Option<Binding>,
+    /// As in [`Namespace::head`].
+    pub head: Option<NamespaceHead>,
     /// Bytes in a logical block.
     pub block_bytes: u32,
     /// As in [`Namespace::protection`].
@@ -64,8 +63,8 @@ impl Namespace {
     /// The reference for commands to it.
     #[must_use]
     pub const fn reference(&self) -> NamespaceRef {
-        let Self { nsid, binding, block_bytes, protection, .. } = *self;
-        NamespaceRef { nsid, binding, block_bytes, protection }
+        let Self { nsid, head, block_bytes, protection, .. } = *self;
+        NamespaceRef { nsid, head, block_bytes, protection }
     }
 
     /// Size in bytes; saturates.
@@ -298,7 +297,7 @@ mod tests {
             zeroes_deallocate: true,
             protection: ProtectionType::None,
             deallocate: true,
-            binding: None,
+            head: None,
         }
     }
 

@@ -1,6 +1,8 @@
 //! The functions for a command line: connect, disconnect, list, and requests to a daemon. Starts
 //! and ends daemon processes; what they do is in [`crate::daemon`].
 
+pub(crate) mod paths;
+
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::ToSocketAddrs as _;
 use std::os::unix::net::UnixStream;
@@ -9,17 +11,18 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::AdminData;
-use ebof_nvme::{Cqe, Sqe};
+use ebof_nvme::{Cqe, Nqn, Sqe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::client::paths::{Destination, PathSettings};
 use crate::control::stats::Stats;
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
 use crate::daemon;
 use crate::daemon::ready::Ready;
 use crate::daemon::scope;
-use crate::error::{Error, Existing};
+use crate::error::Error;
 use crate::repair::{self, Repaired};
 use crate::request::{Attached, Device, Request};
 use crate::state::{GivenUp, Record, State, StateDir, process_start};
@@ -29,6 +32,8 @@ use crate::state::{GivenUp, Record, State, StateDir, process_start};
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for a daemon that did not answer to end after SIGTERM, before SIGKILL.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long another daemon of the same subsystem may take until its devices are there.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest first message of a daemon, bytes.
 const READY_MAX_BYTES: u64 = 1 << 20;
 
@@ -49,7 +54,8 @@ pub struct Authenticated {
 }
 
 /// Connects a controller and makes its block devices, in a daemon that outlives this process. Waits
-/// until they are made.
+/// until they are made. If the subsystem is connected already, the controller becomes another path
+/// of the devices that are there.
 ///
 /// # Errors
 /// Why it failed and what to do; [`Error::AlreadyConnected`] unless the request allows a duplicate.
@@ -64,12 +70,34 @@ pub fn connect(request: &Request) -> Result<Attached, Error> {
 pub fn connect_in(states: &StateDir, request: &Request) -> Result<Attached, Error> {
     // Before taking the lock: name lookup may be slow.
     let addresses = resolve(request);
-    let guard = states.lock()?;
-    repair::repair_locked(states, &guard)?;
-    forget_oldest(states)?;
-    if !request.duplicate_connect {
-        refuse_duplicate(states, request, &addresses)?;
-    }
+    let end = Instant::now() + BEGIN_TIMEOUT;
+    let guard = loop {
+        let guard = states.lock()?;
+        repair::repair_locked(states, &guard)?;
+        forget_oldest(states)?;
+        match if request.duplicate_connect {
+            Destination::New
+        } else {
+            paths::destination(states, request, &addresses)?
+        } {
+            Destination::New => break guard,
+            Destination::Path(record) => {
+                drop(guard);
+                return paths::join(&record, request);
+            }
+            // One that is only about to be there.
+            Destination::Later(name) if Instant::now() > end => {
+                return Err(Error::daemon(format!(
+                    "{name}, a controller of this subsystem, is still being connected after {} s: see its log with `ebof list -v`",
+                    BEGIN_TIMEOUT.as_secs()
+                )));
+            }
+            Destination::Later(_) => {
+                drop(guard);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    };
     let (record, lock) = states.create(&guard, request)?;
     drop(guard);
     let child = match spawn(&record, lock) {
@@ -91,29 +119,9 @@ fn resolve(request: &Request) -> Vec<String> {
     found.map(|found| found.map(|address| address.to_string()).collect()).unwrap_or_default()
 }
 
-/// Refuses what the kernel refuses: the same subsystem at the same address (by any name) as the
-/// same host. Duplicate namespaces are found after connecting: see [`crate::daemon::claims`].
-fn refuse_duplicate(states: &StateDir, request: &Request, addresses: &[String]) -> Result<(), Error> {
-    let host =
-        |request: &Request| request.overrides.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn);
-    for record in states.records()?.into_iter().filter(|record| record.live) {
-        let Some(other) = record.request() else { continue };
-        let peer = record.state.as_ref().map(|state| state.peer.as_str());
-        let from = |request: &Request| {
-            let overrides = &request.overrides;
-            (overrides.host_traddr.clone(), overrides.host_iface.clone())
-        };
-        let same_address = other.trsvcid == request.trsvcid && other.traddr == request.traddr
-            || peer.is_some_and(|peer| addresses.iter().any(|address| address == peer));
-        let same_way = other.transport == request.transport && from(&other) == from(request);
-        if other.nqn == request.nqn && host(&other) == host(request) && same_address && same_way {
-            let name = record.name;
-            let nqn = other.nqn.clone();
-            let address = other.address();
-            return Err(Error::AlreadyConnected(Existing { name, nqn, address, device: None }));
-        }
-    }
-    Ok(())
+/// The host NQN of a request.
+fn host_of(request: &Request) -> Nqn {
+    request.overrides.hostnqn.clone().unwrap_or_else(|| ebof_initiator::host::identity().nqn)
 }
 
 /// Drops the oldest unacknowledged records.
@@ -198,7 +206,8 @@ pub fn list() -> Result<Vec<Record>, Error> {
 pub enum Select {
     /// Every controller of the subsystem.
     Nqn(String),
-    /// The controller with this name, or with this namespace or block device.
+    /// The controller with this name, or with this namespace or block device; a path of one
+    /// (`nvme0c1`) is taken away alone.
     Device(String),
     /// Every controller that is connected over the transport (`tcp`, `rdma`).
     Transport(String),
@@ -283,6 +292,15 @@ pub fn disconnect_in(states: &StateDir, select: &Select, force: bool) -> Result<
             }
             continue;
         }
+        if let Select::Device(name) = select
+            && paths::is_path_of(&record, bare(name))
+        {
+            match paths::remove(&record, bare(name)) {
+                Ok(()) => report.disconnected.push((bare(name).to_owned(), nqn)),
+                Err(error) => report.failed.push((bare(name).to_owned(), error)),
+            }
+            continue;
+        }
         match disconnect_one(&record, force) {
             Ok(()) => report.disconnected.push((record.name, nqn)),
             Err(error) => report.failed.push((record.name, error)),
@@ -311,7 +329,9 @@ fn selects(select: &Select, record: &Record) -> bool {
         Select::Transport(transport) => record.request().is_some_and(|request| request.transport == *transport),
         Select::Owner(owner) => record.request().is_some_and(|request| request.owner.as_ref() == Some(owner)),
         Select::Nqn(nqn) => record.request().is_some_and(|request| request.nqn == *nqn),
-        Select::Device(name) => record.name == bare(name) || device_of(record, name).is_some(),
+        Select::Device(name) => {
+            record.name == bare(name) || device_of(record, name).is_some() || paths::is_path_of(record, bare(name))
+        }
     }
 }
 
@@ -445,8 +465,13 @@ pub fn open_in(states: &StateDir, name: &str) -> Result<Client, Error> {
         });
     };
     let record = named.swap_remove(live);
-    let Some(state) = record.state.clone() else { return Err(Error::NotConnected { name: name.to_owned() }) };
     let device = device_of(&record, name).cloned();
+    open_record(record, device)
+}
+
+/// A client of the daemon of `record`.
+fn open_record(record: Record, device: Option<Device>) -> Result<Client, Error> {
+    let Some(state) = record.state.clone() else { return Err(Error::NotConnected { name: record.name }) };
     let stream = UnixStream::connect(record.socket()).map_err(|error| Error::Unresponsive {
         name: record.name.clone(),
         pid: state.pid,
@@ -529,6 +554,15 @@ impl Client {
         self.exchange(&Call::Reset, &[]).map(|_done| ())
     }
 
+    /// Changes what is said of the paths: all of it, or nothing.
+    ///
+    /// # Errors
+    /// There is no such path or policy; it is the last one; the daemon does not answer.
+    pub fn set_paths(&mut self, settings: &PathSettings) -> Result<(), Error> {
+        let PathSettings { policy, prefer, enable, disable } = settings.clone();
+        self.exchange(&Call::SetPaths { policy, prefer, enable, disable }, &[]).map(|_done| ())
+    }
+
     /// Has the controller authenticate its host again. I/O goes on meanwhile.
     ///
     /// # Errors
@@ -575,6 +609,7 @@ impl Client {
             .and_then(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
         match exchanged.map_err(|error| self.unresponsive(error))? {
             (Answer::Failed { message }, _) => Err(Error::daemon(message)),
+            (Answer::NotConnected { kind, message }, _) => Err(Error::Daemon { message, kind: Some(kind) }),
             (Answer::InUse { name, used_by }, _) => Err(Error::InUse { name, used_by }),
             answer => Ok(answer),
         }
@@ -620,6 +655,8 @@ mod tests {
             ended: Vec::new(),
             given_up: None,
             confinement: None,
+            paths: Vec::new(),
+            policy: None,
         };
         crate::state::write_state(&record.directory, &state).unwrap();
         lock

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::request::Request;
 use crate::state::State;
 
 /// The most data of one message, bytes.
@@ -47,6 +48,31 @@ pub enum Call {
     Stats,
     /// Scan for namespaces that were added, removed or changed.
     Rescan,
+    /// Connect another controller of the subsystem, as a path of the same devices.
+    AddPath {
+        /// What was asked for. Secrets that were given are in files of the instance.
+        request: Box<Request>,
+    },
+    /// Take a path away.
+    RemovePath {
+        /// Its name, `nvme0c1`, or its address.
+        path: String,
+    },
+    /// Change what is said of the paths; what is absent stays.
+    SetPaths {
+        /// How commands are divided.
+        #[serde(default)]
+        policy: Option<String>,
+        /// The path that is preferred among its equals, by name or address; `none` for none.
+        #[serde(default)]
+        prefer: Option<String>,
+        /// The path that is used again.
+        #[serde(default)]
+        enable: Option<String>,
+        /// The path that is not used any more.
+        #[serde(default)]
+        disable: Option<String>,
+    },
     /// Remove the devices, disconnect and end.
     Disconnect {
         /// Also if a device is in use.
@@ -75,6 +101,18 @@ pub enum Answer {
         mutual: bool,
         /// Whether the key for TLS was replaced.
         tls_key_replaced: bool,
+    },
+    /// To `AddPath`.
+    PathAdded {
+        /// Its name: `nvme0c1`.
+        path: String,
+    },
+    /// To `AddPath`: it was not connected.
+    NotConnected {
+        /// The kind of the error: `refused`.
+        kind: String,
+        /// Why, for people.
+        message: String,
     },
     /// To `Stats`; the data are [`Stats`](crate::control::stats::Stats) in JSON.
     Counted,

@@ -9,6 +9,7 @@ mod claims;
 mod describe;
 mod devices;
 mod options;
+mod paths;
 pub(crate) mod ready;
 mod rights;
 pub(crate) mod scope;
@@ -22,7 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebof_initiator::{Controller, Event, Namespace as Open, QueueMaps, QueuePair};
+use ebof_initiator::{Controller, Event, PathId, PathReport, QueueMaps, QueuePair, Subsystem};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::block_queue;
@@ -51,8 +52,8 @@ const LAST_REQUESTS: Duration = Duration::from_secs(10);
 /// A message to the main thread.
 #[derive(Debug)]
 enum Message {
-    /// An event of the controller.
-    Event(Event),
+    /// An event of a path's controller.
+    Event(PathId, Event),
     /// A signal to end.
     Terminate,
     /// A client's request to disconnect and end.
@@ -70,10 +71,13 @@ struct Farewell {
 
 /// The state that all threads share.
 struct Shared {
-    controller: Controller,
+    subsystem: Subsystem,
+    /// What the paths were asked for with, and their numbers.
+    requests: Mutex<Vec<(PathId, Request)>>,
     state: Mutex<State>,
-    /// The queue pair for I/O commands of clients, connected for the first one.
-    passthrough: Mutex<Option<QueuePair<Vec<u8>>>>,
+    /// The queue pair for I/O commands of clients, connected for the first one, and over which
+    /// controller.
+    passthrough: Mutex<Option<(Controller, QueuePair<Vec<u8>>)>>,
     messages: Mutex<Sender<Message>>,
     /// What the threads of the devices count.
     tallies: Vec<Arc<QueueTally>>,
@@ -103,8 +107,7 @@ struct AttachedNamespace {
 
 struct Served {
     described: block_queue::Namespace,
-    /// Keeps it open, so that its NSID is checked: see [`ebof_initiator::Binding`].
-    open: Open,
+    identifiers: String,
 }
 
 /// Runs as the daemon of the instance at `directory` until it is disconnected.
@@ -189,19 +192,21 @@ impl Daemon {
         let controller =
             Controller::connect(&options::of(&request)?).map_err(|error| Error::Connect(Box::new(error)))?;
         let front_max_bytes = describe::transfer_max_bytes(&controller.limits());
-        let (front, tallies) = start_front(&request, directory, &controller, front_max_bytes)?;
+        let subsystem = Subsystem::new(controller.clone()).map_err(|error| Error::Initiator(Box::new(error)))?;
+        let (front, tallies) = start_front(&request, directory, &subsystem, front_max_bytes)?;
         let duplicates = request.duplicate_connect;
         let (messages, inbox) = channel();
-        let mut state = first_state(directory, request, &controller, &front);
+        let mut state = first_state(directory, request.clone(), &controller, &front);
         state.confinement = Some(confinement);
         let shared = Arc::new(Shared {
-            controller,
+            requests: Mutex::new(subsystem.paths().iter().map(|path| (path.id, request.clone())).collect()),
+            subsystem,
             state: Mutex::new(state),
             passthrough: Mutex::new(None),
             messages: Mutex::new(messages.clone()),
             tallies,
         });
-        listen_to_events(&shared.controller, messages.clone())?;
+        shared.subsystem.paths().iter().try_for_each(|path| listen_to_events(path, messages.clone()))?;
         listen_to_signals(messages)?;
         let mut daemon = Self {
             directory: directory.to_owned(),
@@ -246,7 +251,7 @@ impl Daemon {
 
     fn attached(&self) -> Attached {
         let devices = self.devices.iter().map(|held| held.device.clone()).collect();
-        Attached { name: self.name(), devices }
+        Attached { name: self.name(), path: None, devices }
     }
 
     /// Handles messages until the daemon is to end.
@@ -254,8 +259,8 @@ impl Daemon {
         let mut given_up = None;
         while let Ok(message) = inbox.recv() {
             match message {
-                Message::Event(event) => {
-                    given_up = self.on_event(event);
+                Message::Event(path, event) => {
+                    given_up = self.on_event(path, event);
                     if given_up.is_some() {
                         break;
                     }
@@ -298,8 +303,8 @@ impl Daemon {
         self.stop(given_up);
     }
 
-    /// Handles an event of the controller. Returns the reason if the controller was given up.
-    fn on_event(&mut self, event: Event) -> Option<String> {
+    /// Handles an event of a path's controller. Returns the reason if the last one was given up.
+    fn on_event(&mut self, path: PathId, event: Event) -> Option<String> {
         // It is in the log already.
         if let Event::Trouble { trouble, .. } = &event {
             if trouble.is_fault() {
@@ -307,8 +312,14 @@ impl Daemon {
             }
             return None;
         }
-        tracing::info!("the controller says: {event}");
+        tracing::info!(path = path.0, "the controller says: {event}");
         match event {
+            // Others go on.
+            Event::GaveUp(reason) if self.shared.subsystem.remove(path) => {
+                tracing::error!(path = path.0, reason, "the path is lost: the devices go on over the others");
+                syslog::error(&format!("{} has lost a path: {reason}", self.name()));
+                self.publish();
+            }
             Event::GaveUp(reason) => {
                 tracing::error!(reason, "the controller is lost: the devices go");
                 return Some(reason);
@@ -339,7 +350,7 @@ impl Daemon {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.devices = self.devices.iter().map(|held| held.device.clone()).collect();
         state.ended.clone_from(&self.ended);
-        refresh(&mut state, &self.shared.controller);
+        paths::refresh(&mut state, &self.shared);
         state::write_state(&self.directory, &state)
     }
 
@@ -353,11 +364,11 @@ impl Daemon {
         }
         // The kernel does not let a device go before its requests have ended, and without a target
         // they never would.
-        let has_stopped = fail_requests_after(&shared.controller, LAST_REQUESTS);
+        let has_stopped = fail_requests_after(&shared.subsystem, LAST_REQUESTS);
         front.stop();
         drop(has_stopped);
         drop(shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner).take());
-        shared.controller.clone().disconnect();
+        shared.subsystem.disconnect();
         let removed = match given_up {
             None => repair::remove(&directory),
             Some(reason) => {
@@ -384,19 +395,19 @@ impl Daemon {
     }
 }
 
-/// Disconnects the controller if it has no connection, or once `limit` has passed: what is
+/// Disconnects the controllers if none has a connection, or once `limit` has passed: what is
 /// outstanding fails then. Dropping the result tells that nothing is.
-fn fail_requests_after(controller: &Controller, limit: Duration) -> Option<Sender<()>> {
-    if controller.state() != ebof_initiator::State::Live {
-        controller.clone().disconnect();
+fn fail_requests_after(subsystem: &Subsystem, limit: Duration) -> Option<Sender<()>> {
+    if subsystem.state() != ebof_initiator::State::Live {
+        subsystem.disconnect();
         return None;
     }
     let (has_stopped, stops) = channel::<()>();
-    let controller = controller.clone();
+    let subsystem = subsystem.clone();
     let wait = move || {
         if stops.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("requests do not end: they fail now");
-            controller.disconnect();
+            subsystem.disconnect();
         }
     };
     match start_thread("stop", wait) {
@@ -408,27 +419,20 @@ fn fail_requests_after(controller: &Controller, limit: Duration) -> Option<Sende
     }
 }
 
-/// Updates what changes by itself.
-fn refresh(state: &mut State, controller: &Controller) {
-    controller.state().name().clone_into(&mut state.state);
-    state.cntlid = controller.id().0;
-    state.peer = controller.peer().to_string();
-}
-
 fn start_front(
     request: &Request,
     directory: &Path,
-    controller: &Controller,
+    subsystem: &Subsystem,
     transfer_max_bytes: u32,
 ) -> Result<(Front, Vec<Arc<QueueTally>>), Error> {
-    let maps = controller.queue_maps();
+    let maps = subsystem.controller().queue_maps();
     if maps.default == 0 {
         return Err(Error::daemon("the controller granted no I/O queue".to_owned()));
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let (queues, separate_reads) = threads(maps);
     let queues = usize::from(queues).min(cores);
-    let blocks: Result<Vec<NvmeQueue>, _> = (0..queues).map(|_| NvmeQueue::new(controller, separate_reads)).collect();
+    let blocks: Result<Vec<NvmeQueue>, _> = (0..queues).map(|_| NvmeQueue::new(subsystem, separate_reads)).collect();
     let blocks = blocks.map_err(|error| Error::Initiator(Box::new(error)))?;
     let tallies = blocks.iter().map(NvmeQueue::seen).collect();
     Ok((Front::start(request.kind, directory, transfer_max_bytes, blocks)?, tallies))
@@ -450,19 +454,19 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
     let options = controller.options();
     let pid = std::process::id();
     let since = state::now();
-    let mut state = State {
+    State {
         version: 1,
         name: directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         pid,
         pid_start: state::process_start(pid).unwrap_or(0),
         since,
-        state: String::new(),
+        state: controller.state().name().to_owned(),
         hostnqn: options.host_nqn.to_string(),
         hostid: options.host_id.to_string(),
         subnqn: options.nqn.to_string(),
         request,
-        peer: String::new(),
-        cntlid: 0,
+        peer: controller.peer().to_string(),
+        cntlid: controller.id().0,
         io_queues: controller.io_queues(),
         model: identify.model_number().to_string(),
         serial: identify.serial_number().to_string(),
@@ -472,16 +476,16 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
         ended: Vec::new(),
         given_up: None,
         confinement: None,
-    };
-    refresh(&mut state, controller);
-    state
+        paths: Vec::new(),
+        policy: None,
+    }
 }
 
-fn listen_to_events(controller: &Controller, messages: Sender<Message>) -> Result<(), Error> {
-    let events = controller.events();
+fn listen_to_events(path: &PathReport, messages: Sender<Message>) -> Result<(), Error> {
+    let (id, events) = (path.id, path.controller.events());
     let forward = move || {
         for event in events {
-            if messages.send(Message::Event(event)).is_err() {
+            if messages.send(Message::Event(id, event)).is_err() {
                 break;
             }
         }

@@ -26,7 +26,7 @@ pub mod usage;
 pub use block_queue::buffer;
 pub use client::{
     Authenticated, Client, Report, Select, connect, connect_in, connected_by_root, disconnect, disconnect_in, list,
-    open, open_in, unreachable,
+    open, open_in, paths::PathSettings, unreachable,
 };
 pub use control::stats;
 pub use error::{Error, Existing, time};

@@ -105,10 +105,13 @@ pub(crate) fn retire(directory: &Path) -> std::io::Result<()> {
     for file in ["request.json", ".request.json.new", "request.new", "control.sock"] {
         gone(std::fs::remove_file(directory.join(file)))?;
     }
-    for file in SECRETS {
-        gone(std::fs::remove_file(directory.join(file)))?;
-        // It may have been about to be written.
-        gone(std::fs::remove_file(directory.join(format!(".{file}.new"))))?;
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
+        let name = entry?.file_name();
+        // With a dot before it, it was about to be written.
+        let bare = name.to_string_lossy().trim_start_matches('.').to_owned();
+        if SECRETS.iter().any(|secret| bare.starts_with(secret)) {
+            gone(std::fs::remove_file(directory.join(name)))?;
+        }
     }
     gone(std::fs::remove_dir(mount_point(directory)))
 }

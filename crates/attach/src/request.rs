@@ -86,9 +86,14 @@ impl Request {
     /// The address for messages: `tcp://192.0.2.1:4420`.
     #[must_use]
     pub fn address(&self) -> String {
-        let host = if self.traddr.contains(':') { format!("[{}]", self.traddr) } else { self.traddr.clone() };
-        format!("{}://{host}:{}", self.transport, self.trsvcid)
+        address(&self.transport, &self.traddr, self.trsvcid)
     }
+}
+
+/// The address for messages: `tcp://192.0.2.1:4420`.
+pub(crate) fn address(transport: &str, traddr: &str, trsvcid: u16) -> String {
+    let host = if traddr.contains(':') { format!("[{traddr}]") } else { traddr.to_owned() };
+    format!("{transport}://{host}:{trsvcid}")
 }
 
 /// One namespace as a block device.
@@ -126,6 +131,9 @@ pub struct Device {
 pub struct Attached {
     /// Its name: `nvme0`.
     pub name: String,
+    /// The path that was added to it, if there were others: `nvme0c1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Its namespaces.
     pub devices: Vec<Device>,
 }
@@ -170,6 +178,7 @@ mod tests {
         old["memory_windows"] = false.into();
         old["bulk_bytes"] = serde_json::Value::Null;
         old["path_loss_tmo"] = serde_json::Value::Null;
+        old["fence_tmo"] = serde_json::Value::Null;
         old["dhchap_secret_file"] = serde_json::Value::Null;
         old["dhchap_ctrl_secret_file"] = serde_json::Value::Null;
         old["tls"] = false.into();

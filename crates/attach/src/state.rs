@@ -9,6 +9,7 @@
 
 pub(crate) mod udev;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -74,9 +75,69 @@ pub struct State {
     /// disconnect acknowledges it.
     #[serde(default)]
     pub given_up: Option<GivenUp>,
+    /// The paths, each with a controller. Of the first one the fields above tell, too; absent in
+    /// files of earlier versions.
+    #[serde(default)]
+    pub paths: Vec<PathState>,
+    /// How commands are divided between them: `numa`, `round-robin`, `queue-depth`, `latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// What the daemon has given up of its rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+}
+
+/// A path of an attached subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathState {
+    /// Its name: `nvme0c1`.
+    pub name: String,
+    /// `live`, `connecting` or `dead`.
+    pub state: String,
+    /// Transport: `tcp` or `rdma`.
+    pub transport: String,
+    /// As it was asked for.
+    pub traddr: String,
+    /// The port (TRSVCID).
+    pub trsvcid: u16,
+    /// Address that it was to be connected from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_traddr: Option<String>,
+    /// Interface that it was to be connected through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_iface: Option<String>,
+    /// The target's address.
+    pub peer: String,
+    /// The controller identifier.
+    pub cntlid: u16,
+    /// Commands are sent over it.
+    pub enabled: bool,
+    /// It is preferred among its equals.
+    pub preferred: bool,
+    /// The access that it gives to each namespace, where it tells, by NSID: `optimized`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub access: BTreeMap<String, String>,
+    /// Outstanding commands, when it was asked.
+    #[serde(default)]
+    pub in_flight: u32,
+    /// How many commands have completed over it, when it was asked.
+    #[serde(default)]
+    pub completed: u64,
+}
+
+impl PathState {
+    /// Whether a user may mean it by this: its name, or its address in any form.
+    #[must_use]
+    pub fn is_called(&self, wanted: &str) -> bool {
+        let port = format!("{}:{}", self.traddr, self.trsvcid);
+        [self.name.as_str(), &self.traddr, &port, &self.address(), &self.peer].contains(&wanted)
+    }
+
+    /// The address for messages: `tcp://192.0.2.1:4420`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        crate::request::address(&self.transport, &self.traddr, self.trsvcid)
+    }
 }
 
 /// Files of an instance with secrets that were given: the host's, and the subsystem's.
@@ -329,7 +390,7 @@ impl StateDir {
                 continue;
             }
             let prepared = own(&directory).and_then(|place| {
-                write_request(&place, &keep_secrets(&place, request)?)?;
+                write_request(&place, &keep_secrets(&place, request, "")?)?;
                 let lock = place.lock_file(LOCK)?;
                 let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
                 locked.map_err(|error| Error::io(format!("locking {}", directory.display()), error.into()))?;
@@ -412,13 +473,22 @@ fn is_ending(pid: u32) -> bool {
     is_zombie || flags & 4 != 0 || pending & 1 << (Signal::KILL.as_raw() - 1) != 0
 }
 
-/// Writes the request, readable for the daemon only.
+/// Keeps the secrets of another path of the instance, each in a file of its own.
+pub(crate) fn keep_secrets_of_path(directory: &Path, request: &Request) -> Result<Request, Error> {
+    let own = own(directory)?;
+    let suffix = (1..u32::MAX)
+        .map(|number| format!(".{number}"))
+        .find(|suffix| SECRETS.iter().all(|file| !directory.join(format!("{file}{suffix}")).exists()));
+    keep_secrets(&own, request, &suffix.unwrap_or_default())
+}
+
 /// Keeps secrets that were given in files that only this user may read, as long as the instance is
 /// there ([`crate::repair::retire`]). Returns the request that names them.
-fn keep_secrets(place: &Place, request: &Request) -> Result<Request, Error> {
+fn keep_secrets(place: &Place, request: &Request, suffix: &str) -> Result<Request, Error> {
     let mut request = request.clone();
     let keep = |file: &str, text: &KeyText| -> Result<PathBuf, Error> {
-        place.replace(file, 0o600, text.text().as_bytes())?;
+        let file = format!("{file}{suffix}");
+        place.replace(&file, 0o600, text.text().as_bytes())?;
         Ok(place.path().join(file))
     };
     let [host, controller] = SECRETS;

@@ -1,15 +1,18 @@
 //! A [`BlockQueue`] over a queue pair: turns a front's commands into NVMe commands, and their
 //! status into an errno.
 //!
-//! Commands of a lost connection are sent again after a reconnect (block reads and writes may be
-//! repeated), for as long as the connection's options allow; then they fail. Which wait, and for
-//! how long, is the initiator's ([`Requeue`]), as is reconnecting.
+//! Commands of a lost connection are sent again over another path, or after a reconnect, for as
+//! long as the options allow; then they fail. Which path a command takes ([`Lanes`]), which wait,
+//! and for how long ([`Requeue`]), is the initiator's, as is reconnecting. Writes are repeated only
+//! once the controller that had them executes them no more ([`ebof_initiator::Fence`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_initiator::{Binding, Completion, Controller, Data, Error, Requeue, Requeued, Retries, Trouble};
+use ebof_initiator::{
+    Completion, Data, Error, Fate, Lanes, NamespaceHead, Requeue, Requeued, Retries, Retry, Subsystem, Trouble,
+};
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::protection::left_to_controller;
@@ -19,7 +22,6 @@ use zerocopy::IntoBytes;
 
 use crate::block_queue::buffer::Buffer;
 use crate::block_queue::counting::{Counting, QueueTally};
-use crate::block_queue::thread_queues::ThreadQueues;
 use crate::block_queue::{BlockQueue, Done, Io, Op};
 
 /// Interval of checks for commands that timed out.
@@ -27,8 +29,7 @@ const TIMEOUT_POLL: Duration = Duration::from_secs(1);
 
 /// A thread's queue pairs and its commands.
 pub(crate) struct NvmeQueue {
-    controller: Controller,
-    queues: ThreadQueues,
+    lanes: Lanes<Buffer>,
     capacity: usize,
     slots: Vec<Option<Command>>,
     free: Vec<usize>,
@@ -37,7 +38,7 @@ pub(crate) struct NvmeQueue {
     /// Commands that completed without being sent.
     completed: Vec<Done>,
     /// The last namespace for which it was logged that commands are not sent any more.
-    reported: Option<Binding>,
+    reported: Option<NamespaceHead>,
     counting: Counting,
     /// The time of the completions of this turn, once there is one.
     turn: Option<Instant>,
@@ -101,22 +102,20 @@ impl Requeued for Command {
 }
 
 impl NvmeQueue {
-    /// With `separate_reads`, reads use a queue pair of the controller's read map.
+    /// With `separate_reads`, reads use queue pairs of the controllers' read maps.
     ///
     /// # Errors
     /// The queues cannot be connected.
-    pub(crate) fn new(controller: &Controller, separate_reads: bool) -> Result<Self, Error> {
-        let queues = ThreadQueues::new(controller, separate_reads)?;
-        let capacity = queues.capacity();
+    pub(crate) fn new(subsystem: &Subsystem, separate_reads: bool) -> Result<Self, Error> {
+        let lanes = Lanes::new(subsystem, separate_reads)?;
         Ok(Self {
-            controller: controller.clone(),
-            counting: Counting::new(queues.id()),
+            counting: Counting::new(lanes.id()),
             turn: None,
-            queues,
-            capacity,
+            capacity: lanes.capacity(),
             slots: Vec::new(),
             free: Vec::new(),
-            requeue: Requeue::new(controller.options(), controller.path_changes()),
+            requeue: Requeue::new(subsystem.controller().options(), lanes.path_changes()),
+            lanes,
             completed: Vec::new(),
             reported: None,
         })
@@ -131,9 +130,14 @@ impl NvmeQueue {
         self.slots.len() - self.free.len() + self.requeue.len()
     }
 
-    /// Submits a command to the queue pair, or queues it for later.
+    /// Submits a command over a path, or queues it for later.
     fn send(&mut self, mut command: Command) {
-        if !self.fits(&mut command) {
+        let reference = command.io.reference;
+        let Some(lane) = self.lanes.choose(reference.head, Nsid(reference.nsid)) else {
+            self.requeue.note_loss();
+            return self.requeue.put_back(command);
+        };
+        if !self.fits(lane, &mut command) {
             return;
         }
         let (sqe, data) = match encode(&mut command) {
@@ -144,17 +148,17 @@ impl NvmeQueue {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        match self.queues.submit(command.io.reference.binding, sqe, data, slot as u64) {
+        match self.lanes.submit(lane, reference.head, sqe, data, slot as u64) {
             Ok(()) => self.slots[slot] = Some(command),
             Err(refused) => {
                 self.free.push(slot);
                 restore(&mut command, refused.data);
-                self.not_sent(command, refused.reason);
+                self.not_sent(lane, command, refused.reason);
             }
         }
     }
 
-    fn not_sent(&mut self, mut command: Command, reason: Error) {
+    fn not_sent(&mut self, lane: usize, mut command: Command, reason: Error) {
         match reason {
             Error::QueueFull => self.requeue.put_back(command),
             reason if reason.is_connection() => {
@@ -163,7 +167,7 @@ impl NvmeQueue {
             }
             // The controller's limit is smaller than when the device was made.
             Error::TooLarge { .. } => {
-                let step = self.controller.limits().transfer_bytes.unwrap_or(u64::MAX);
+                let step = self.lanes.limits(lane).transfer_bytes.unwrap_or(u64::MAX);
                 let step = step / u64::from(command.io.reference.block_bytes.max(1));
                 let before = command.parts.map_or(command.io.blocks, |parts| parts.step);
                 let step = u32::try_from(step).unwrap_or(u32::MAX).min(before);
@@ -175,12 +179,14 @@ impl NvmeQueue {
                 command.parts = Some(Parts { step, done });
                 self.send(command);
             }
+            // Another path may lead to it.
+            _ if self.refuses(lane, &command) => self.requeue.put_back(command),
             reason => {
                 let reference = command.io.reference;
                 // Logged once for each namespace, not for each command.
-                if reference.binding.is_none() || self.reported != reference.binding {
+                if reference.head.is_none() || self.reported != reference.head {
                     tracing::error!(%reason, nsid = reference.nsid, op = command.io.op.name(), "a command was not sent");
-                    self.reported = reference.binding;
+                    self.reported = reference.head;
                 }
                 let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
                 self.fail(command, error);
@@ -190,12 +196,12 @@ impl NvmeQueue {
 
     /// Splits commands without data at the controller's present limits. `false` if the command has
     /// completed without being sent.
-    fn fits(&mut self, command: &mut Command) -> bool {
+    fn fits(&mut self, lane: usize, command: &mut Command) -> bool {
         let io = &command.io;
         if matches!(io.op, Op::Read | Op::Write { .. }) || command.parts.is_some() {
             return true;
         }
-        let limits = self.controller.limits();
+        let limits = self.lanes.limits(lane);
         let max = match io.op {
             // Without a volatile cache acknowledged writes are durable.
             Op::Flush if !limits.volatile_cache => {
@@ -228,12 +234,20 @@ impl NvmeQueue {
         self.counting.end(command.counted_at, *op, bytes, failed, u64::try_from(latency).unwrap_or(u64::MAX));
     }
 
+    /// The time of a command that was sent once, and not in parts.
+    fn note_latency(&mut self, lane: usize, command: &Command) {
+        if self.lanes.wants_latency() && command.parts.is_none() {
+            let now = *self.turn.get_or_insert_with(Instant::now);
+            self.lanes.note_latency(lane, command.began, now);
+        }
+    }
+
     fn fail(&mut self, command: Command, error: Errno) {
         self.count(&command, true);
         self.completed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
     }
 
-    fn complete(&mut self, completion: Completion<Buffer>, done: &mut Vec<Done>) {
+    fn complete(&mut self, lane: usize, completion: Completion<Buffer>, done: &mut Vec<Done>) {
         let index = usize::try_from(completion.user).unwrap_or(usize::MAX);
         let Some(mut command) = self.slots.get_mut(index).and_then(Option::take) else {
             tracing::error!(user = completion.user, "a completion that nobody waits for");
@@ -245,6 +259,7 @@ impl NvmeQueue {
         restore(&mut command, completion.data);
         match completion.result {
             Ok(cqe) if cqe.status().is_success() => {
+                self.note_latency(lane, &command);
                 if command.advance() {
                     self.requeue.push(command);
                     return;
@@ -252,11 +267,15 @@ impl NvmeQueue {
                 self.count(&command, false);
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
-            Ok(cqe) => self.retry_or_fail(command, cqe.status()),
+            Ok(cqe) => self.retry_or_fail(lane, command, cqe.status()),
             Err(error) if error.is_connection() && !is_lost => {
-                self.controller.note_trouble(Trouble::Repeated);
+                self.lanes.controller(lane).note_trouble(Trouble::Repeated);
                 self.requeue.note_loss();
-                self.requeue.push(command);
+                match Fate::of(opcode(command.io.op), false) {
+                    Fate::Wait => self.requeue.hold(command, self.lanes.fence(lane)),
+                    Fate::Repeat => self.requeue.push(command),
+                    Fate::Fail => unreachable!("a block device has no command that has another result the second time"),
+                }
             }
             Err(error) => {
                 tracing::error!(%error, op = command.io.op.name(), "a command failed");
@@ -265,19 +284,30 @@ impl NvmeQueue {
         }
     }
 
-    fn retry_or_fail(&mut self, command: Command, status: Status) {
+    fn retry_or_fail(&mut self, lane: usize, command: Command, status: Status) {
+        let is_about_path = Retry::from_status(status) == Retry::Path || status.is(Status::ANA_PERSISTENT_LOSS);
+        if is_about_path && self.refuses(lane, &command) {
+            self.lanes.controller(lane).note_trouble(Trouble::Repeated);
+            return self.requeue.push(command);
+        }
         let Err(command) = self.requeue.delay(command, status) else {
-            return self.controller.note_trouble(Trouble::Repeated);
+            return self.lanes.controller(lane).note_trouble(Trouble::Repeated);
         };
         let io = &command.io;
         tracing::warn!(%status, nsid = io.reference.nsid, op = io.op.name(), slba = io.slba, blocks = io.blocks, "I/O error");
         self.fail(command, errno(status));
     }
 
+    /// The path does not take a command. Whether another one may.
+    fn refuses(&mut self, lane: usize, command: &Command) -> bool {
+        let reference = &command.io.reference;
+        self.lanes.refuse(lane, reference.head, Nsid(reference.nsid))
+    }
+
     /// Sends waiting commands if there is a connection; fails them if it was given up.
     fn send_waiting(&mut self) {
-        self.requeue.end_pauses(|| self.controller.path_changes());
-        if self.requeue.is_given_up(|| self.controller.state()) {
+        self.requeue.end_pauses(|| self.lanes.path_changes());
+        if self.requeue.is_given_up(|| self.lanes.state()) {
             for command in self.requeue.take_all() {
                 self.fail(command, Errno::IO);
             }
@@ -308,7 +338,7 @@ impl BlockQueue for NvmeQueue {
         }
         let counted_at = self.counting.begin(io.reference.nsid);
         let command = Command::new(io, counted_at);
-        if self.requeue.is_given_up(|| self.controller.state()) {
+        if self.requeue.is_given_up(|| self.lanes.state()) {
             self.fail(command, Errno::IO);
         } else if self.requeue.has_waiting() {
             self.requeue.push(command);
@@ -319,7 +349,7 @@ impl BlockQueue for NvmeQueue {
     }
 
     fn flush(&mut self) {
-        if let Err(error) = self.queues.flush() {
+        if let Err(error) = self.lanes.flush() {
             // Outstanding commands are returned by `poll`.
             tracing::debug!(%error, "flushing a queue pair");
         }
@@ -328,8 +358,8 @@ impl BlockQueue for NvmeQueue {
     fn poll(&mut self, done: &mut Vec<Done>) -> Option<Duration> {
         self.turn = None;
         loop {
-            match self.queues.poll() {
-                Ok(Some(completion)) => self.complete(completion, done),
+            match self.lanes.poll() {
+                Ok(Some((lane, completion))) => self.complete(lane, completion, done),
                 Ok(None) => break,
                 Err(_not_connected) => {
                     self.requeue.note_loss();
@@ -348,7 +378,18 @@ impl BlockQueue for NvmeQueue {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.queues.as_fd()
+        self.lanes.as_fd()
+    }
+}
+
+/// The opcode of an operation.
+const fn opcode(op: Op) -> u8 {
+    match op {
+        Op::Read => nvm::READ,
+        Op::Write { .. } => nvm::WRITE,
+        Op::Flush => nvm::FLUSH,
+        Op::WriteZeroes { .. } => nvm::WRITE_ZEROES,
+        Op::Deallocate => nvm::DATASET_MANAGEMENT,
     }
 }
 
@@ -429,7 +470,7 @@ mod tests {
 
     #[test]
     fn commands_are_encoded() {
-        let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::Type1 };
+        let reference = NamespaceRef { nsid: 3, head: None, block_bytes: 512, protection: ProtectionType::Type1 };
         let io = |op, blocks, data| Command::new(Io { reference, op, slba: 1 << 40, blocks, data, user: 0 }, 0);
         let (sqe, data) = encode(&mut io(Op::Write { fua: true }, 8, Buffer::zeroed(4096))).unwrap();
         let range = BlockRange::decode(&sqe);
@@ -448,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_command_whose_data_are_gone_is_not_sent_again() {
-        let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
+        let reference = NamespaceRef { nsid: 3, head: None, block_bytes: 512, protection: ProtectionType::None };
         for op in [Op::Write { fua: false }, Op::Read] {
             let data = Buffer::zeroed(1024);
             let mut command = Command::new(Io { reference, op, slba: 7, blocks: 2, data, user: 0 }, 0);
@@ -461,7 +502,7 @@ mod tests {
     // @test host.limits-again
     #[test]
     fn large_commands_are_sent_in_parts() {
-        let reference = NamespaceRef { nsid: 3, binding: None, block_bytes: 512, protection: ProtectionType::None };
+        let reference = NamespaceRef { nsid: 3, head: None, block_bytes: 512, protection: ProtectionType::None };
         let data: Vec<u8> = (1..6u8).flat_map(|block| [block; 512]).collect();
         for op in [Op::Write { fua: false }, Op::Read] {
             let data = if op == Op::Read { Buffer::zeroed(data.len()) } else { Buffer::copy_of(&data) };

@@ -1,7 +1,7 @@
 //! What a namespace is like, from what the controller says about it and about itself: limits that a
 //! front may rely on, or why the namespace cannot be a block device. Reads only.
 
-use ebof_initiator::{Controller, Error, Limits, Namespace as Open};
+use ebof_initiator::{Error, Limits, Namespace as Open, Subsystem};
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::IdentifyNamespace;
 use ebof_nvme::identify::field::{dlfeat, nsattr};
@@ -33,20 +33,22 @@ impl std::fmt::Display for Unusable {
     }
 }
 
-/// Opens a namespace and reads its properties. The front transfers at most `front_max_bytes` at
-/// once.
-pub(crate) fn describe(
-    controller: &Controller,
-    front_max_bytes: u32,
-    nsid: Nsid,
-) -> Result<(Namespace, Open), Unusable> {
+/// Opens a namespace over all paths and reads its properties. The front transfers at most
+/// `front_max_bytes` at once.
+pub(crate) fn describe(subsystem: &Subsystem, front_max_bytes: u32, nsid: Nsid) -> Result<(Namespace, Open), Unusable> {
+    let controller = subsystem.controller();
     let identify = controller.identify_namespace(nsid).map_err(Unusable::Unanswered)?;
     from_identify(&identify, &controller.limits(), front_max_bytes, nsid).map_err(Unusable::Format)?;
-    let open = controller.namespace(nsid).map_err(Unusable::Unanswered)?;
+    let open = subsystem.open(nsid).map_err(Unusable::Unanswered)?;
     // It may have changed since it was opened.
-    let described = from_identify(&open.identify(), &controller.limits(), front_max_bytes, nsid);
-    let described = described.map_err(Unusable::Format)?;
-    Ok((Namespace { binding: Some(open.binding()), ..described }, open))
+    let described = from_identify(&open.identify(), &open.controller().limits(), front_max_bytes, nsid);
+    match described {
+        Ok(described) => Ok((Namespace { head: Some(open.head()), ..described }, open)),
+        Err(reason) => {
+            subsystem.close(open.head());
+            Err(Unusable::Format(reason))
+        }
+    }
 }
 
 fn from_identify(
@@ -86,7 +88,7 @@ fn from_identify(
         zeroes_deallocate: zeros && identify.dlfeat & dlfeat::WRITE_ZEROES_DEALLOCATE != 0,
         deallocate: limits.dataset_management,
         protection,
-        binding: None,
+        head: None,
     })
 }
 

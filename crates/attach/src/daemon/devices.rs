@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::PoisonError;
 
-use ebof_initiator::Namespace as Open;
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 
@@ -32,8 +31,7 @@ const GONE: &str = "the namespace is not there any more";
 impl Daemon {
     /// Scans the namespaces and updates the devices.
     pub(super) fn rescan(&mut self) -> Result<(), Error> {
-        let there = self.shared.controller.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
-        let mut there = there;
+        let mut there = self.shared.subsystem.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
         if there.len() > DEVICES_MAX {
             tracing::warn!(namespaces = there.len(), "only the first {DEVICES_MAX} namespaces become block devices");
             there.truncate(DEVICES_MAX);
@@ -51,7 +49,7 @@ impl Daemon {
 
     fn look_at(&mut self, nsid: Nsid) {
         self.end_replaced(nsid);
-        let described = describe::describe(&self.shared.controller, self.front_max_bytes, nsid);
+        let described = describe::describe(&self.shared.subsystem, self.front_max_bytes, nsid);
         // Replaced since the last scan.
         self.end_replaced(nsid);
         let known = self.devices.iter().position(|held| held.device.nsid == nsid.0);
@@ -66,8 +64,12 @@ impl Daemon {
             (Err(describe::Unusable::Unanswered(error)), Some(_)) if !is_unusable(&error) => {
                 tracing::warn!(nsid = nsid.0, %error, "the namespace was not described: its device stays");
             }
-            (Ok((namespace, open)), Some(index)) => self.change(index, namespace, open),
-            (Ok((namespace, open)), None) => self.add(nsid, Some(Served { described: namespace, open }), None),
+            (Ok((described, open)), Some(index)) => {
+                self.change(index, Served { described, identifiers: open.identifiers() });
+            }
+            (Ok((described, open)), None) => {
+                self.add(nsid, Some(Served { described, identifiers: open.identifiers() }), None);
+            }
             (Err(problem), known) => {
                 if known.is_some() {
                     self.end(nsid.0, &problem.to_string());
@@ -81,23 +83,26 @@ impl Daemon {
     /// Removes a device whose namespace was replaced, as Linux does.
     fn end_replaced(&mut self, nsid: Nsid) {
         let held = self.devices.iter().find(|held| held.device.nsid == nsid.0);
-        let Some(served) = held.and_then(|held| held.namespace.as_ref()) else { return };
-        match served.open.check() {
+        let Some(head) = held.and_then(|held| held.namespace.as_ref()).and_then(|served| served.described.head) else {
+            return;
+        };
+        match self.shared.subsystem.check(head) {
             // It is removed: the new namespace, or why there is none, is found next.
             Ok(()) | Err(ebof_initiator::Error::NoSuchNamespace(_)) => {}
             Err(error) => self.end(nsid.0, &error.to_string()),
         }
     }
 
-    fn change(&mut self, index: usize, namespace: block_queue::Namespace, open: Open) {
+    fn change(&mut self, index: usize, now: Served) {
+        let namespace = now.described.clone();
         let AttachedNamespace { device, namespace: before } = &mut self.devices[index];
         let Some(served) = before.as_mut().filter(|served| {
             let before = &served.described;
-            before.binding == namespace.binding && before.block_bytes == namespace.block_bytes
+            before.head == namespace.head && before.block_bytes == namespace.block_bytes
         }) else {
             let nsid = device.nsid;
             self.end(nsid, "the namespace can be used in another way than before");
-            return self.add(Nsid(nsid), Some(Served { described: namespace, open }), None);
+            return self.add(Nsid(nsid), Some(now), None);
         };
         if served.described == namespace {
             return;
@@ -110,7 +115,7 @@ impl Daemon {
                 tracing::info!(name = device.name, blocks, read_only, "the namespace changed");
                 device.blocks = blocks;
                 device.read_only = read_only;
-                *served = Served { described: namespace, open };
+                *served = now;
             }
             followed => {
                 let nsid = device.nsid;
@@ -135,7 +140,7 @@ impl Daemon {
                     nsid,
                     if resized { "the namespace has another size" } else { "it cannot follow the namespace" },
                 );
-                self.add(Nsid(nsid), Some(Served { described: namespace, open }), None);
+                self.add(Nsid(nsid), Some(now), None);
             }
         }
     }
@@ -147,7 +152,7 @@ impl Daemon {
             described.map_or((0, 0, false), |namespace| (namespace.block_bytes, namespace.blocks, namespace.read_only));
         let protected = described.is_some_and(|namespace| namespace.protection != ProtectionType::None);
         let metadata_bytes = if protected { 8 } else { 0 };
-        let identifiers = served.as_ref().map(|served| served.open.identifiers()).unwrap_or_default();
+        let identifiers = served.as_ref().map(|served| served.identifiers.clone()).unwrap_or_default();
         let mut device = Device {
             file: self.front.file(&name),
             name,
@@ -166,7 +171,7 @@ impl Daemon {
             match self.claim(&mut device).and_then(|()| self.front.add(&device.name, described)) {
                 Ok(path) => {
                     device.path = Some(path);
-                    udev::announce(self.states(), self.shared.controller.options().nqn.as_str(), &device);
+                    udev::announce(self.states(), self.shared.subsystem.nqn().as_str(), &device);
                 }
                 Err(error) => {
                     tracing::error!(%error, name = device.name, "no block device");
@@ -178,6 +183,9 @@ impl Daemon {
         let Device { name, problem, .. } = &device;
         tracing::info!(name, path, nsid = nsid.0, block_bytes, blocks, read_only, problem, "added");
         // A namespace without a device is not kept open; it is inspected again with every change.
+        if device.path.is_none() {
+            self.close(served.as_ref());
+        }
         let namespace = served.filter(|_| device.path.is_some());
         self.devices.retain(|held| held.device.nsid != nsid.0);
         self.devices.push(AttachedNamespace { device, namespace });
@@ -223,12 +231,19 @@ impl Daemon {
                 let states = self.directory.parent().unwrap_or(Path::new("/"));
                 udev::retract(states, device);
                 device.path = path;
-                udev::announce(states, self.shared.controller.options().nqn.as_str(), device);
+                udev::announce(states, self.shared.subsystem.nqn().as_str(), device);
                 moved = true;
             }
         }
         if moved {
             self.publish();
+        }
+    }
+
+    /// A namespace is not served any more.
+    fn close(&self, served: Option<&Served>) {
+        if let Some(head) = served.and_then(|served| served.described.head) {
+            self.shared.subsystem.close(head);
         }
     }
 
@@ -240,12 +255,13 @@ impl Daemon {
     /// Removes a device and records why.
     fn end(&mut self, nsid: u32, reason: &str) {
         let Some(index) = self.devices.iter().position(|held| held.device.nsid == nsid) else { return };
-        let AttachedNamespace { device, .. } = self.devices.remove(index);
+        let AttachedNamespace { device, namespace } = self.devices.remove(index);
         udev::retract(self.states(), &device);
         match self.front.remove(&device.name) {
             Ok(()) => tracing::warn!(name = device.name, reason, "the device ends"),
             Err(error) => tracing::error!(%error, name = device.name, reason, "taking the device away"),
         }
+        self.close(namespace.as_ref());
         let Device { name, nsid, path, .. } = device;
         // Nothing is recorded for a namespace without a device.
         let Some(path) = path else { return };

@@ -14,7 +14,7 @@ use ebof_initiator::AdminData;
 use ebof_nvme::{Cqe, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Message, PendingDisconnect, Shared, refresh, start_thread};
+use super::{Message, PendingDisconnect, Shared, paths, start_thread};
 use crate::block_queue::counting;
 use crate::control::stats::Stats;
 use crate::control::{self, Answer, Call, DATA_MAX_BYTES};
@@ -88,7 +88,8 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
             Call::Status => status(shared),
             Call::Admin { sqe, read_bytes, timeout_ms } => {
                 let timeout = timeout_ms.map(Duration::from_millis);
-                let run = |sqe, data: AdminData<'_>| shared.controller.admin(sqe, data, timeout);
+                let controller = shared.subsystem.controller();
+                let run = |sqe, data: AdminData<'_>| controller.admin(sqe, data, timeout);
                 command(&sqe, read_bytes, &mut data, run)
             }
             Call::Io { sqe, read_bytes } => {
@@ -103,6 +104,18 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
                 data.clear();
                 rescan(shared)
             }
+            Call::AddPath { request } => {
+                data.clear();
+                paths::add(shared, *request)
+            }
+            Call::RemovePath { path } => {
+                data.clear();
+                paths::remove(shared, &path)
+            }
+            Call::SetPaths { policy, prefer, enable, disable } => {
+                data.clear();
+                paths::set(shared, &paths::PathChange { policy, prefer, enable, disable })
+            }
             Call::Reauthenticate => {
                 data.clear();
                 reauthenticate(shared)
@@ -114,11 +127,12 @@ fn converse(stream: UnixStream, shared: &Shared) -> io::Result<()> {
 
 /// Resets the controller and waits until it is live, as Linux does.
 fn reset(shared: &Shared) -> Answer {
-    shared.controller.reset();
-    if shared.controller.wait_live(Some(Instant::now() + RESET_TIMEOUT)) {
+    let controller = shared.subsystem.controller();
+    controller.reset();
+    if controller.wait_live(Some(Instant::now() + RESET_TIMEOUT)) {
         return Answer::Done;
     }
-    let state = shared.controller.state().name();
+    let state = controller.state().name();
     let message = format!(
         "the controller did not come back within {} s: it is {state}; see with `ebof discover` whether the target still \
          runs and is reached",
@@ -129,13 +143,13 @@ fn reset(shared: &Shared) -> Answer {
 
 fn status(shared: &Shared) -> Answer {
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    refresh(&mut state, &shared.controller);
+    paths::refresh(&mut state, shared);
     Answer::Status { state: Box::new(state) }
 }
 
 /// Puts what the threads have counted into `data`.
 fn counted(shared: &Shared, data: &mut Vec<u8>) -> Answer {
-    match serde_json::to_vec(&Stats::of(&counting::sums(&shared.tallies), shared.controller.troubles())) {
+    match serde_json::to_vec(&Stats::of(&counting::sums(&shared.tallies), shared.subsystem.troubles())) {
         Ok(told) => *data = told,
         Err(error) => return Answer::Failed { message: error.to_string() },
     }
@@ -174,15 +188,21 @@ fn command(
 
 fn io_command(shared: &Shared, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, ebof_initiator::Error> {
     let mut queue = shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner);
-    let queue = match queue.as_mut() {
+    // The queue pair of a controller that is gone goes.
+    queue.take_if(|(controller, _)| controller.state() != ebof_initiator::State::Live);
+    let (_, queue) = match queue.as_mut() {
         Some(queue) => queue,
-        None => queue.insert(shared.controller.queue_pair()?),
+        None => {
+            let controller = shared.subsystem.controller();
+            let pair = controller.queue_pair()?;
+            queue.insert((controller, pair))
+        }
     };
     queue.execute(sqe, data)
 }
 
 fn reauthenticate(shared: &Shared) -> Answer {
-    match shared.controller.reauthenticate() {
+    match shared.subsystem.controller().reauthenticate() {
         Ok(done) => Answer::Authenticated {
             hash: done.hash.to_string(),
             group: done.group.to_string(),
@@ -193,7 +213,7 @@ fn reauthenticate(shared: &Shared) -> Answer {
     }
 }
 
-fn rescan(shared: &Shared) -> Answer {
+pub(super) fn rescan(shared: &Shared) -> Answer {
     let (answer, answered) = sync_channel(1);
     let sender = shared.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let ending = |_| Answer::Failed { message: "the attach daemon is ending".to_owned() };

@@ -372,7 +372,7 @@ mod tests {
             zeroes_deallocate: true,
             protection: ebof_nvme::identify::ProtectionType::None,
             deallocate: true,
-            binding: None,
+            head: None,
         };
         let params = parameters(&namespace, 128 << 10);
         assert_eq!(

@@ -98,7 +98,7 @@ pub(crate) fn a_namespace_is_one_block_device(kind: Kind) {
     let attached = line.connect();
     let by_name = Request { traddr: "localhost".to_owned(), ..line.request() };
     let by_port = Request { trsvcid: port, ..line.request() };
-    for other in [by_name, by_port.clone()] {
+    for other in [by_name, line.request()] {
         match connect_in(&line.states, &other) {
             Err(error @ Error::AlreadyConnected(_)) => {
                 let text = error.to_string();

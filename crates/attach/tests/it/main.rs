@@ -13,6 +13,7 @@ mod front;
 mod host;
 mod line;
 mod memory;
+mod paths;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -61,6 +62,11 @@ const TESTS: &[Test] = &[
     ("a_namespace_is_one_block_device", host::a_namespace_is_one_block_device),
     ("of_two_that_connect_at_once_one_gets_the_device", host::of_two_that_connect_at_once_one_gets_the_device),
     ("a_controller_that_was_given_up_is_remembered", host::a_controller_that_was_given_up_is_remembered),
+    ("a_second_port_is_a_path_of_the_same_device", paths::a_second_port_is_a_path_of_the_same_device),
+    ("paths_join_and_leave_under_load", paths::paths_join_and_leave_under_load),
+    ("io_follows_the_states_of_access", paths::io_follows_the_states_of_access),
+    ("a_path_that_is_lost_is_left_and_comes_back", paths::a_path_that_is_lost_is_left_and_comes_back),
+    ("what_leads_elsewhere_is_no_path", paths::what_leads_elsewhere_is_no_path),
     ("what_cannot_be_connected_leaves_nothing", line::what_cannot_be_connected_leaves_nothing),
 ];
 

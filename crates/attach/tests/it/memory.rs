@@ -39,7 +39,7 @@ pub(crate) fn namespace(nsid: u32, block_bytes: u32, blocks: u64) -> Namespace {
         zeroes_deallocate: true,
         protection: ebof_nvme::identify::ProtectionType::None,
         deallocate: true,
-        binding: None,
+        head: None,
     }
 }
 

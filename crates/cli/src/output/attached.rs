@@ -7,6 +7,7 @@ use ebof_attach::time::utc;
 use ebof_attach::{Attached, Device};
 
 use super::json::Object;
+use super::paths::{PathRow, paths};
 use super::text::{binary_column, safe, si, si_column, table};
 use super::{ListView, View};
 
@@ -24,28 +25,9 @@ impl Connected {
         self.state.devices.iter().zip(used).map(|(device, used)| (device, used.unwrap_or(device.blocks)))
     }
 
-    /// The address it is connected to, as in sysfs.
-    fn address(&self) -> String {
-        let request = &self.state.request;
-        let mut address = format!("traddr={},trsvcid={}", safe(&request.traddr), request.trsvcid);
-        let overrides = &request.overrides;
-        for (name, value) in [("host_traddr", &overrides.host_traddr), ("host_iface", &overrides.host_iface)] {
-            if let Some(value) = value {
-                let _infallible = write!(address, ",{name}={}", safe(value));
-            }
-        }
-        address
-    }
-
-    /// The keys that every path has.
-    fn path_json(&self) -> Object {
-        let State { name, request, state, cntlid, .. } = &self.state;
-        Object::new()
-            .with("Name", name.as_str())
-            .with("Transport", request.transport.as_str())
-            .with("Address", self.address())
-            .with("State", state.as_str())
-            .with("ControllerID", *cntlid)
+    /// Its paths. An only one has the name of the whole.
+    fn paths(&self) -> Vec<PathRow<'_>> {
+        paths(&self.state)
     }
 }
 
@@ -167,21 +149,23 @@ impl DevicesView {
         });
         let mut text =
             table(&[("Subsystem", 16), ("Subsystem-NQN", 96), ("Controllers", 16)], &subsystems.collect::<Vec<_>>());
-        let controllers = self.controllers.iter().map(|controller| {
+        let controllers = self.controllers.iter().flat_map(|controller| {
             let state = &controller.state;
             let namespaces = state.devices.iter().map(|device| device.name.clone()).collect::<Vec<_>>();
-            vec![
-                state.name.clone(),
-                state.cntlid.to_string(),
-                safe(&state.serial),
-                safe(&state.model),
-                safe(&state.firmware),
-                state.request.transport.clone(),
-                controller.address(),
-                state.state.clone(),
-                state.front.clone(),
-                namespaces.join(", "),
-            ]
+            controller.paths().into_iter().map(move |path| {
+                vec![
+                    path.name.to_owned(),
+                    path.cntlid.to_string(),
+                    safe(&state.serial),
+                    safe(&state.model),
+                    safe(&state.firmware),
+                    path.transport.to_owned(),
+                    path.address.clone(),
+                    path.state.to_owned(),
+                    state.front.clone(),
+                    namespaces.join(", "),
+                ]
+            })
         });
         let columns = [
             ("Device", 8),
@@ -270,6 +254,12 @@ impl Subsystem<'_> {
         format!("{} - NQN={nqn}\n{}hostnqn={hostnqn}\n", self.name(), self.indent())
     }
 
+    /// How commands are divided, where there are several paths.
+    fn policy(&self) -> Option<&str> {
+        let several = self.controllers.iter().find(|controller| controller.paths().len() > 1)?;
+        several.state.policy.as_deref()
+    }
+
     /// The prefix of further lines about it.
     fn indent(&self) -> String {
         " ".repeat(self.name().len() + " - ".len())
@@ -311,9 +301,14 @@ impl ListView for SubsystemsView {
                 let _infallible = writeln!(text, "{indent}type=nvm");
             }
             text += "\\\n";
+            if let (true, Some(policy)) = (verbose, subsystem.policy()) {
+                let _infallible = writeln!(text, "{}iopolicy={}", subsystem.indent(), safe(policy));
+            }
             for controller in subsystem.controllers {
-                let State { name, request, state, .. } = &controller.state;
-                let _infallible = writeln!(text, " +- {name} {} {} {state}", request.transport, controller.address());
+                for path in controller.paths() {
+                    let access = path.access().map(|access| format!(" {access}")).unwrap_or_default();
+                    let _infallible = writeln!(text, " +- {}{access}", path.line());
+                }
                 if let Some(GivenUp { reason, at }) = &controller.state.given_up {
                     let _infallible = writeln!(text, "    given up at {}: {}", utc(*at), safe(reason));
                 }
@@ -369,20 +364,22 @@ impl ListView for TopologyView {
                 for (nsid, paths) in namespaces(&subsystem) {
                     let _infallible = writeln!(text, " +- ns {nsid}\n \\");
                     for (controller, device) in paths {
-                        let State { name, request, state, .. } = &controller.state;
-                        let transport = &request.transport;
-                        let address = controller.address();
-                        let node = node(device);
-                        let _infallible = writeln!(text, "  +- {name} {transport} {address} {state} {node}");
+                        for path in controller.paths() {
+                            let access = path.access_to(device).map(|access| format!(" {access}")).unwrap_or_default();
+                            let _infallible = writeln!(text, "  +- {}{access} {}", path.line(), node(device));
+                        }
                     }
                 }
                 continue;
             }
             for controller in &subsystem.controllers {
-                let State { name, request, state, devices, .. } = &controller.state;
-                let _infallible = writeln!(text, " +- {name} {} {}\n \\", request.transport, controller.address());
-                for device in devices {
-                    let _infallible = writeln!(text, "  +- ns {} {state} {}", device.nsid, node(device));
+                for path in controller.paths() {
+                    let _infallible = writeln!(text, " +- {} {} {}\n \\", path.name, path.transport, path.address);
+                    for device in &controller.state.devices {
+                        let access = path.access_to(device).map(|access| format!(" {access}")).unwrap_or_default();
+                        let _infallible =
+                            writeln!(text, "  +- ns {} {}{access} {}", device.nsid, path.state, node(device));
+                    }
                 }
             }
         }
@@ -426,27 +423,32 @@ fn named_json(subsystem: &Subsystem<'_>) -> Object {
 fn topology_json(subsystem: &Subsystem<'_>) -> Object {
     let path = |(controller, device): &(&Connected, &Device)| {
         let device_path = device.path.as_ref().map(|path| path.display().to_string());
-        controller.path_json().with("DevicePath", device_path)
+        let json = |path: PathRow<'_>| {
+            path.json().with("ANAState", path.access_to(device)).with("DevicePath", device_path.clone())
+        };
+        controller.paths().into_iter().map(json).collect::<Vec<_>>()
     };
     let namespace = |(nsid, paths): (u32, Vec<(&Connected, &Device)>)| {
-        Object::new().with("NSID", nsid).with("Paths", paths.iter().map(path).collect::<Vec<_>>())
+        Object::new().with("NSID", nsid).with("Paths", paths.iter().flat_map(path).collect::<Vec<_>>())
     };
     named_json(subsystem).with("Namespaces", namespaces(subsystem).into_iter().map(namespace).collect::<Vec<_>>())
 }
 
-/// A subsystem in `list -v`: namespaces belong to their controllers, as in nvme-cli where the
-/// kernel does no multipathing.
+/// A subsystem in `list -v`: namespaces belong to their controller, as in nvme-cli where the kernel
+/// does no multipathing, or to the subsystem if there are several paths to them.
 fn detailed_subsystem_json(subsystem: &Subsystem<'_>) -> Object {
-    let controllers = subsystem.controllers.iter().map(|controller| detailed_controller_json(controller));
+    let controllers = subsystem.controllers.iter().flat_map(|controller| detailed_controller_json(controller));
+    let shared = subsystem.controllers.iter().filter(|controller| controller.paths().len() > 1);
+    let namespaces = shared.flat_map(|controller| detailed_namespaces_json(controller));
     Object::new()
         .with("Subsystem", subsystem.name())
         .with("SubsystemNQN", safe(subsystem.nqn))
+        .with("IOPolicy", subsystem.policy().map(safe))
         .with("Controllers", controllers.collect::<Vec<_>>())
-        .with("Namespaces", Vec::<Object>::new())
+        .with("Namespaces", namespaces.collect::<Vec<_>>())
 }
 
-fn detailed_controller_json(controller: &Connected) -> Object {
-    let state = &controller.state;
+fn detailed_namespaces_json(controller: &Connected) -> Vec<Object> {
     let namespace = |(device, used): (&Device, u64)| {
         Object::new()
             .with("NameSpace", device.name.as_str())
@@ -460,24 +462,46 @@ fn detailed_controller_json(controller: &Connected) -> Object {
             .with("ReadOnly", device.read_only)
             .with("Problem", device.problem.clone())
     };
-    Object::new()
-        .with("Controller", state.name.as_str())
-        .with("Cntlid", state.cntlid.to_string())
-        .with("SerialNumber", safe(&state.serial))
-        .with("ModelNumber", safe(&state.model))
-        .with("Firmware", safe(&state.firmware))
-        .with("Transport", state.request.transport.as_str())
-        .with("Address", controller.address())
-        .with("Slot", "")
-        .with("State", state.state.as_str())
-        .with("Front", state.front.as_str())
-        .with("Namespaces", controller.devices().map(namespace).collect::<Vec<_>>())
-        .with("Paths", Vec::<Object>::new())
+    controller.devices().map(namespace).collect()
+}
+
+fn detailed_controller_json(controller: &Connected) -> Vec<Object> {
+    let state = &controller.state;
+    let rows = controller.paths();
+    let is_only = rows.len() == 1;
+    let to_namespace = |path: &PathRow<'_>, device: &Device| {
+        let name = format!("{}n{}", path.name, device.nsid);
+        Object::new().with("Path", name).with("ANAState", path.access_to(device))
+    };
+    let of_path = |path: PathRow<'_>| {
+        let namespaces = if is_only { detailed_namespaces_json(controller) } else { Vec::new() };
+        let others = state.devices.iter().filter(|_| !is_only).map(|device| to_namespace(&path, device));
+        Object::new()
+            .with("Controller", path.name)
+            .with("Cntlid", path.cntlid.to_string())
+            .with("SerialNumber", safe(&state.serial))
+            .with("ModelNumber", safe(&state.model))
+            .with("Firmware", safe(&state.firmware))
+            .with("Transport", path.transport)
+            .with("Address", path.address.as_str())
+            .with("Slot", "")
+            .with("State", path.state)
+            .with("Front", state.front.as_str())
+            .with("Namespaces", namespaces)
+            .with("Paths", others.collect::<Vec<_>>())
+    };
+    rows.into_iter().map(of_path).collect()
 }
 
 fn subsystem_json(subsystem: &Subsystem<'_>) -> Object {
-    let path = |controller: &&Connected| controller.path_json().with("GivenUp", given_up_json(&controller.state));
-    named_json(subsystem).with("Paths", subsystem.controllers.iter().map(path).collect::<Vec<_>>())
+    let paths = |controller: &&Connected| {
+        let given_up = given_up_json(&controller.state);
+        let json = |path: PathRow<'_>| path.detailed_json().with("GivenUp", given_up.clone());
+        controller.paths().into_iter().map(json).collect::<Vec<_>>()
+    };
+    named_json(subsystem)
+        .with("IOPolicy", subsystem.policy().map(safe))
+        .with("Paths", subsystem.controllers.iter().flat_map(paths).collect::<Vec<_>>())
 }
 
 /// The result of `connect`.
@@ -490,7 +514,11 @@ pub(crate) struct ConnectView {
 
 impl View for ConnectView {
     fn text(&self, _verbose: bool) -> String {
-        let mut text = format!("connecting to device: {}\n", self.attached.name);
+        let attached = &self.attached;
+        let mut text = match &attached.path {
+            Some(path) => format!("connecting to device: {path}, a path of {}\n", attached.name),
+            None => format!("connecting to device: {}\n", attached.name),
+        };
         for device in &self.attached.devices {
             let name = &device.name;
             let _infallible = match &device.problem {
@@ -521,6 +549,7 @@ impl ConnectView {
         };
         Object::new()
             .with("device", self.attached.name.as_str())
+            .with("path", self.attached.path.clone())
             .with("nqn", self.nqn.as_str())
             .with("namespaces", self.attached.devices.iter().map(namespace).collect::<Vec<_>>())
     }

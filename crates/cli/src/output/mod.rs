@@ -29,6 +29,7 @@ pub(crate) mod managed;
 pub(crate) mod namespace;
 pub(crate) mod ocp;
 pub(crate) mod passthru;
+pub(crate) mod paths;
 pub(crate) mod persistent;
 pub(crate) mod raw;
 pub(crate) mod rdma;

@@ -353,6 +353,8 @@ pub(crate) fn example_state(name: &str) -> State {
         ended: Vec::new(),
         given_up: None,
         confinement: None,
+        paths: Vec::new(),
+        policy: None,
     }
 }
 
@@ -387,8 +389,11 @@ fn connections() {
     let dead = given_up().given_up.remove(0);
     let dead = SubsystemsView { controllers: vec![Connected { state: dead, used_blocks: Vec::new() }] };
     assert_list_view!("list-subsys-given-up", dead);
-    let attached =
-        || Attached { name: "nvme0".to_owned(), devices: vec![device(1, Some("/dev/loop0")), device(2, None)] };
+    let attached = || Attached {
+        name: "nvme0".to_owned(),
+        path: None,
+        devices: vec![device(1, Some("/dev/loop0")), device(2, None)],
+    };
     let connect = || ConnectView { nqn: "nqn.2014-08.org.example:drive0".to_owned(), attached: attached() };
     assert_view!("connect", connect());
     let all = ConnectAllView {

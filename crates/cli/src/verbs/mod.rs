@@ -42,6 +42,7 @@ mod ocp;
 mod on_device;
 pub(crate) mod pages;
 mod passthru;
+mod path;
 pub(crate) mod property;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
@@ -77,7 +78,7 @@ impl Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 103] = [
+pub(crate) static VERBS: [Verb; 104] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -108,6 +109,9 @@ pub(crate) static VERBS: [Verb; 103] = [
     Verb::new(Group::Connect, "show-topology", &Of(list::ShowTopology::run))
         .about("Show subsystems, namespaces and the paths to them")
         .example("ebof show-topology --ranking ctrl"),
+    Verb::new(Group::Connect, "path", &Of(path::Path::run))
+        .about("Show the paths of a device, and change how they are used")
+        .example("ebof path nvme0n1 --policy round-robin"),
     Verb::new(Group::Inspect, "id-ctrl", &Of(identify::IdCtrl::run))
         .about("Show Identify Controller")
         .example("ebof id-ctrl nvme0"),

@@ -1,0 +1,303 @@
+//! Several paths to one block device: joined and left while it is in use, states of access, losses.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ebof_attach::state::PathState;
+use ebof_attach::{Attached, Error, Kind, PathSettings, Request, Select, connect_in, disconnect_in, open_in};
+use ebof_manage::Listen;
+use ebof_manage::api::Target as _;
+use ebof_manage::config::{IdentityRule, Namespace, Port, Subsystem};
+use ebof_nvme::{Nqn, Uuid};
+use ebof_server::{Settings, Target};
+
+use crate::front::{Aligned, pattern};
+use crate::line::{Line, NOTHING, NQN, direct, eventually, path};
+
+/// A target with a second port.
+struct Two {
+    line: Line,
+    second: u16,
+}
+
+impl Two {
+    fn new(kind: Kind) -> Self {
+        let mut line = Line::new(kind, &["DIR/disk.img:64Mi"]);
+        let mut second = Port::new(2, Listen::new(line.address.ip(), 0));
+        second.name = "second".to_owned();
+        line.config.subsystems[0].ports.push(second.name.clone());
+        line.config.ports.push(second);
+        let mut two = Self { line, second: 0 };
+        two.apply();
+        let addresses = two.target().addresses();
+        two.second = addresses.iter().find(|(name, _)| name == "second").expect("the second port").1.port();
+        two.line.config.ports[1].listen = Listen::new(two.line.address.ip(), two.second);
+        two
+    }
+
+    fn target(&self) -> &Target {
+        self.line.target.as_ref().expect("a target")
+    }
+
+    fn apply(&self) {
+        self.target().apply(self.line.config.clone()).unwrap();
+    }
+
+    fn second(&self) -> Request {
+        Request { trsvcid: self.second, ..self.line.request() }
+    }
+
+    fn connect(&self) -> (Attached, Attached) {
+        let first = self.line.connect();
+        let second = connect_in(&self.line.states, &self.second()).unwrap_or_else(|error| panic!("{error}"));
+        (first, second)
+    }
+
+    /// Sets a group's state at one of the ports.
+    fn set(&mut self, port: usize, state: &str) {
+        let states: ebof_manage::config::AnaStates = serde_json::from_value(serde_json::json!({ "1": state })).unwrap();
+        self.line.config.ports[port].ana = states;
+        self.apply();
+    }
+
+    fn paths(&self) -> Vec<PathState> {
+        open_in(&self.line.states, "nvme0")
+            .and_then(|mut client| Ok(client.status()?.paths.clone()))
+            .unwrap_or_default()
+    }
+
+    /// The paths by their states, once they are as they should be.
+    fn await_paths(&self, wanted: &[(&str, Option<&str>)]) {
+        let look = || {
+            let paths = self.paths();
+            let states: Vec<(&str, Option<&str>)> =
+                paths.iter().map(|path| (path.state.as_str(), path.access.get("1").map(String::as_str))).collect();
+            (states == wanted).then_some(())
+        };
+        assert!(eventually(look).is_some(), "{wanted:?}: {:?}", self.paths());
+    }
+}
+
+/// Writes a block with a number that grows, again and again, and reads it back.
+struct Load {
+    ends: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<Duration>,
+}
+
+impl Load {
+    fn start(file: File) -> Self {
+        let (ends, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (is_over, count) = (Arc::clone(&ends), Arc::clone(&rounds));
+        let thread = std::thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            for number in 0_u64.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let began = Instant::now();
+                let data = Aligned::new(&number.to_le_bytes().repeat(512));
+                let at = number % 64 * 4096;
+                file.write_all_at(data.bytes(), at).unwrap();
+                let mut back = Aligned::new(&[0; 4096]);
+                file.read_exact_at(back.bytes_mut(), at).unwrap();
+                assert!(back.bytes() == data.bytes(), "round {number}");
+                longest = longest.max(began.elapsed());
+                count.store(number, Ordering::Relaxed);
+            }
+            longest
+        });
+        Self { ends, rounds, thread }
+    }
+
+    /// Waits until some more rounds have ended.
+    fn goes_on(&self) {
+        let before = self.rounds.load(Ordering::Relaxed);
+        let more = || (self.rounds.load(Ordering::Relaxed) > before + 20 || self.thread.is_finished()).then_some(());
+        assert!(eventually(more).is_some(), "I/O stands still");
+    }
+
+    /// The longest round.
+    fn end(self) -> Duration {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().expect("every block reads as it was written")
+    }
+}
+
+// @test paths.one-device
+pub(crate) fn a_second_port_is_a_path_of_the_same_device(kind: Kind) {
+    let two = Two::new(kind);
+    let (first, second) = two.connect();
+    assert_eq!((second.name.as_str(), second.path.as_deref()), (first.name.as_str(), Some("nvme0c1")));
+    assert_eq!(second.devices, first.devices);
+    assert_eq!(two.line.records().len(), 1);
+    two.await_paths(&[("live", Some("optimized")), ("live", Some("optimized"))]);
+    for request in [two.line.request(), two.second()] {
+        let again = connect_in(&two.line.states, &request).unwrap_err();
+        assert!(matches!(again, Error::AlreadyConnected(_)), "{again}");
+    }
+    // Each path is used when it is asked for.
+    let file = direct(&path(&first));
+    let data = Aligned::new(&pattern(1, 1 << 20));
+    let mut client = open_in(&two.line.states, "nvme0").unwrap();
+    for (number, address) in ["nvme0c1", &format!("127.0.0.1:{}", two.line.address.port())].into_iter().enumerate() {
+        client.set_paths(&PathSettings { prefer: Some(address.to_owned()), ..PathSettings::default() }).unwrap();
+        let before: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
+        file.write_all_at(data.bytes(), 0).unwrap();
+        let after: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
+        let grew: Vec<bool> = before.iter().zip(&after).map(|(before, after)| after > before).collect();
+        assert_eq!(grew, [number == 1, number == 0], "{before:?} {after:?}");
+    }
+    client
+        .set_paths(&PathSettings {
+            policy: Some("round-robin".to_owned()),
+            prefer: Some("none".to_owned()),
+            ..PathSettings::default()
+        })
+        .unwrap();
+    let before: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
+    (0..64).for_each(|block| file.write_all_at(&data.bytes()[..4096], block * 4096).unwrap());
+    let after: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
+    assert!(before.iter().zip(&after).all(|(before, after)| *after >= before + 30), "{before:?} {after:?}");
+    // What is wrong changes nothing.
+    for (wrong, said) in [
+        (PathSettings { policy: Some("fastest".to_owned()), ..PathSettings::default() }, "queue-depth"),
+        (PathSettings { prefer: Some("nvme0c9".to_owned()), ..PathSettings::default() }, "nvme0c1 (tcp://127.0.0.1:"),
+    ] {
+        let error = client.set_paths(&wrong).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(client.status().unwrap().policy.as_deref(), Some("round-robin"));
+    drop(file);
+    let report = disconnect_in(&two.line.states, &Select::All, false).unwrap();
+    assert_eq!(report.disconnected.len(), 1);
+    assert_eq!(two.line.leftovers(), NOTHING);
+}
+
+// @test paths.join-and-leave
+pub(crate) fn paths_join_and_leave_under_load(kind: Kind) {
+    let two = Two::new(kind);
+    let first = two.line.connect();
+    let load = Load::start(direct(&path(&first)));
+    load.goes_on();
+    for round in 1..=3 {
+        let name = format!("nvme0c{round}");
+        let second = connect_in(&two.line.states, &two.second()).unwrap();
+        assert_eq!(second.path.as_deref(), Some(name.as_str()));
+        load.goes_on();
+        let mut client = open_in(&two.line.states, "nvme0").unwrap();
+        client.set_paths(&PathSettings { disable: Some("nvme0c0".to_owned()), ..PathSettings::default() }).unwrap();
+        load.goes_on();
+        let last = PathSettings { disable: Some(name.clone()), ..PathSettings::default() };
+        let refused = client.set_paths(&last).unwrap_err().to_string();
+        assert!(refused.contains("the only path that is enabled"), "{refused}");
+        client.set_paths(&PathSettings { enable: Some("nvme0c0".to_owned()), ..PathSettings::default() }).unwrap();
+        let report = disconnect_in(&two.line.states, &Select::Device(name.clone()), false).unwrap();
+        assert_eq!(report.disconnected, [(name, NQN.to_owned())]);
+        load.goes_on();
+    }
+    let only = disconnect_in(&two.line.states, &Select::Device("nvme0c0".to_owned()), false).unwrap();
+    assert!(only.failed[0].1.to_string().contains("the only path"), "{:?}", only.failed);
+    // The first one may go as well.
+    connect_in(&two.line.states, &two.second()).unwrap();
+    let report = disconnect_in(&two.line.states, &Select::Device("nvme0c0".to_owned()), false).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{:?}", report.failed);
+    load.goes_on();
+    load.end();
+}
+
+// @test paths.access
+pub(crate) fn io_follows_the_states_of_access(kind: Kind) {
+    let mut two = Two::new(kind);
+    let (first, _) = two.connect();
+    let load = Load::start(direct(&path(&first)));
+    for (here, there) in [
+        ("non-optimized", "optimized"),
+        ("inaccessible", "optimized"),
+        ("optimized", "inaccessible"),
+        ("persistent-loss", "non-optimized"),
+        ("optimized", "change"),
+        ("optimized", "optimized"),
+    ] {
+        two.set(1, there);
+        two.set(0, here);
+        two.await_paths(&[("live", Some(here)), ("live", Some(there))]);
+        load.goes_on();
+        let before: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
+        load.goes_on();
+        let after: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
+        let is_used = |number: usize| after[number] > before[number];
+        let is_second = here != "optimized";
+        assert!(
+            is_used(usize::from(is_second)) && !is_used(usize::from(!is_second)),
+            "{here} {there}: {before:?} {after:?}"
+        );
+    }
+    load.end();
+}
+
+// @test paths.loss
+pub(crate) fn a_path_that_is_lost_is_left_and_comes_back(kind: Kind) {
+    let mut two = Two::new(kind);
+    let (first, _) = two.connect();
+    let load = Load::start(direct(&path(&first)));
+    for number in [0, 1, 0] {
+        let name = two.line.config.ports[number].name.clone();
+        load.goes_on();
+        two.line.config.subsystems[0].ports.retain(|port| *port != name);
+        two.apply();
+        let states = if number == 0 { ["connecting", "live"] } else { ["live", "connecting"] };
+        let look = || {
+            let now: Vec<String> = two.paths().into_iter().map(|path| path.state).collect();
+            (now == states).then_some(())
+        };
+        assert!(eventually(look).is_some(), "{:?}", two.paths());
+        load.goes_on();
+        two.line.config.subsystems[0].ports = two.line.config.ports.iter().map(|port| port.name.clone()).collect();
+        two.apply();
+        two.await_paths(&[("live", Some("optimized")), ("live", Some("optimized"))]);
+    }
+    let longest = load.end();
+    assert!(longest < Duration::from_secs(3), "{longest:?}");
+}
+
+// @test paths.refused
+pub(crate) fn what_leads_elsewhere_is_no_path(kind: Kind) {
+    let two = Two::new(kind);
+    let first = two.line.connect();
+    // The same NQN at another target.
+    let mut other = Subsystem::new(Nqn::parse(NQN).unwrap());
+    other.allow_any_host = true;
+    other.identity = IdentityRule::Name;
+    other.serial = two.line.config.subsystems[0].serial.clone();
+    let start = |namespace: Namespace, serial: Option<&str>| {
+        let mut subsystem = other.clone();
+        subsystem.namespaces = vec![namespace];
+        if let Some(serial) = serial {
+            serial.clone_into(&mut subsystem.serial);
+        }
+        let port = Port::new(1, Listen::new(two.line.address.ip(), 0));
+        subsystem.ports = vec![port.name.clone()];
+        let config = ebof_manage::Config { subsystems: vec![subsystem], ports: vec![port], ..Default::default() };
+        Target::start(config, Settings { threads: Some(1), pin: false, ..Settings::default() }).unwrap()
+    };
+    let refused = |target: &Target| {
+        let request = Request { trsvcid: target.addresses()[0].1.port(), ..two.line.request() };
+        connect_in(&two.line.states, &request).unwrap_err().to_string()
+    };
+    let same = Namespace::new(1, "mem:64Mi".parse().unwrap());
+    let serial = refused(&start(same.clone(), Some("OTHER")));
+    assert!(serial.contains("serial number is \"OTHER\"") && serial.contains("not a path"), "{serial}");
+    let uuid = refused(&start(Namespace { uuid: Some(Uuid([7; 16])), ..same.clone() }, None));
+    assert!(uuid.contains("not a path of the same device"), "{uuid}");
+    let nobody = Request { trsvcid: 1, ..two.line.request() };
+    let nobody = connect_in(&two.line.states, &nobody).unwrap_err();
+    assert!(matches!(&nobody, Error::Daemon { kind: Some(kind), .. } if kind == "refused"), "{nobody}");
+    let states: Vec<String> = two.paths().into_iter().map(|path| path.state).collect();
+    assert_eq!(states, ["live"], "nothing has changed");
+    let data = Aligned::new(&pattern(1, 4096));
+    direct(&path(&first)).write_all_at(data.bytes(), 0).unwrap();
+}
