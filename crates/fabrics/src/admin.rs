@@ -62,6 +62,10 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         }
         (admin::KEEP_ALIVE, _) => keep_alive(controller),
         (admin::ABORT, Kind::Io(_)) => abort(controller, sqe),
+        // Which other controllers there are, only the registry knows.
+        (admin::CROSS_CONTROLLER_RESET, Kind::Io(_)) if !controller.association.is_memory_based() => {
+            Ok(Decision::Go(Task::Shared, 0))
+        }
         (admin::GET_LBA_STATUS, Kind::Io(subsystem)) if subsystem.drive.is_some() => {
             lba_status::submit(&controller.association, subsystem, sqe)
         }

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ebof_drive::{FunctionId, Origin};
+use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::feature::NumberOfQueues;
 use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
@@ -20,6 +21,10 @@ use crate::secrets::PskSource;
 pub struct Association {
     /// The controller.
     pub cntlid: ControllerId,
+    /// Controller Instance Uniquifier (CIU).
+    pub uniquifier: u8,
+    /// Controller Instance Random Number (CIRN); 0 where there was no randomness.
+    pub random: u64,
     /// The subsystem; the discovery subsystem by its own name.
     pub subsystem: Nqn,
     /// The host.
@@ -74,7 +79,7 @@ pub struct Association {
 /// What the host of a new association said, and where.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    pub(crate) cntlid: ControllerId,
+    pub(crate) instance: ControllerInstance,
     pub(crate) subsystem: Nqn,
     pub(crate) function: Option<FunctionId>,
     pub(crate) drive: Nqn,
@@ -97,9 +102,13 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk } = identity;
+        let Identity { instance, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk } =
+            identity;
+        let ControllerInstance { id: cntlid, uniquifier, random } = instance;
         let association = Self {
             cntlid,
+            uniquifier,
+            random,
             subsystem,
             function,
             drive,
@@ -194,6 +203,12 @@ impl Association {
     #[must_use]
     pub fn max_io_queues(&self) -> u16 {
         if self.discovery { 0 } else { self.port.max_io_queues.min(self.limits.io_queues).max(1) }
+    }
+
+    /// Which of the controllers that have had its identifier it is.
+    #[must_use]
+    pub fn instance(&self) -> ControllerInstance {
+        ControllerInstance { id: self.cntlid, uniquifier: self.uniquifier, random: self.random }
     }
 
     /// The host by its own name.

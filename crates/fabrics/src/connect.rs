@@ -32,6 +32,8 @@ pub struct Arrival {
     pub network: String,
     /// What the connection is worth as a proof of who the host is.
     pub channel: Channel,
+    /// A random number for the controller that it may become the Admin Queue of (CIRN); 0 for none.
+    pub random: u64,
 }
 
 /// What a host that is attached directly would say in a Connect: its transport has none.

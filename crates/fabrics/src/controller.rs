@@ -3,6 +3,7 @@
 
 mod ana;
 mod features;
+mod resets;
 mod rings;
 
 use alloc::collections::BTreeSet;
@@ -11,6 +12,7 @@ use core::sync::atomic::Ordering;
 
 use ebof_drive::reservation::NotificationLog;
 use ebof_nvme::Nsid;
+use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning};
@@ -21,6 +23,7 @@ use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use crate::property::Registers;
 use ana::AnaLog;
 pub(crate) use features::Features;
+pub(crate) use resets::{RESETS_MAX, Resets};
 use rings::Rings;
 
 /// The state of a controller, owned by the thread of its Admin Queue.
@@ -43,6 +46,8 @@ pub(crate) struct Controller {
     pub(crate) group_event: bool,
     /// What became of the host's registrations and reservations.
     pub(crate) reservations: NotificationLog,
+    /// Resets of other controllers that this one was asked for.
+    pub(crate) resets: Resets,
     /// The I/O queues, if they are in the host's memory.
     pub(crate) rings: Rings,
     /// Abort commands under way.
@@ -78,6 +83,7 @@ impl Controller {
             ana,
             group_event: false,
             reservations: NotificationLog::default(),
+            resets: Resets::default(),
             rings: Rings::default(),
             aborts: 0,
             warnings: 0,
@@ -137,6 +143,13 @@ impl Controller {
     /// What this host may discover has changed.
     pub(crate) fn discovery_changed(&mut self) {
         self.events.raise(AsyncEvent::DISCOVERY_LOG_CHANGE, self.features.events);
+    }
+
+    /// A controller that this one was asked to reset is gone.
+    pub(crate) fn reset_done(&mut self, instance: ControllerInstance) {
+        if self.resets.complete(instance) {
+            self.events.raise(AsyncEvent::CROSS_CONTROLLER_RESET_COMPLETED, self.features.events);
+        }
     }
 
     /// Another host changed what this one had registered or held.
@@ -204,6 +217,7 @@ impl Controller {
         self.changed_allocated.clear();
         self.group_event = false;
         self.reservations.clear();
+        self.resets.remove_completed(|_| true);
         self.warnings = 0;
         self.rings = Rings::default();
         let association = &self.association;

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 
+use ebof_nvme::opcode::{FABRICS, fabrics};
 use ebof_nvme::{Cid, Nsid, Sqe};
 
 /// The commands of one queue that are taken and not completed.
@@ -150,6 +151,12 @@ impl Executing {
     /// FCTYPE of a Fabrics command, else 0.
     pub(crate) fn fctype(&self) -> u8 {
         self.fctype
+    }
+
+    /// Whether it is a Connect for an Admin Queue, which becomes that of a new controller.
+    #[must_use]
+    pub fn begins_controller(&self) -> bool {
+        self.opcode == FABRICS && self.fctype == fabrics::CONNECT && self.cdw10() >> 16 == 0
     }
 
     /// The command identifier.

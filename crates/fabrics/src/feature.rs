@@ -446,6 +446,7 @@ fn event_bits(kind: &Kind) -> AsyncEventConfig {
     match kind {
         Kind::Io(subsystem) => AsyncEventConfig::NAMESPACE_ATTRIBUTE
             .with(AsyncEventConfig::ANA_CHANGE)
+            .with(AsyncEventConfig::CROSS_CONTROLLER_RESET)
             .with(AsyncEventConfig::SPARE)
             .with(AsyncEventConfig::TEMPERATURE)
             .with(AsyncEventConfig::DEGRADED)

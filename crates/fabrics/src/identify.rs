@@ -25,6 +25,7 @@ use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status, Uuid};
 use zerocopy::IntoBytes;
 
 use crate::association::Association;
+use crate::controller::RESETS_MAX;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::property::VERSION;
@@ -378,8 +379,19 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.ofcs.set(ofcs::DISCONNECT);
     if association.is_memory_based() {
         of_function(&mut data);
+    } else {
+        announce_recovery(association, &mut data);
     }
     data
+}
+
+/// How a host gets a controller out of the way that it has lost the path to: Cross-Controller
+/// Reset, which only message-based transports have.
+fn announce_recovery(association: &Association, data: &mut IdentifyController) {
+    data.ciu = association.uniquifier;
+    data.cirn.set(association.random);
+    data.ccrl = RESETS_MAX;
+    data.oaes.set(data.oaes.get() | oaes::CROSS_CONTROLLER_RESET);
 }
 
 /// What is different where the queues are in the host's memory.

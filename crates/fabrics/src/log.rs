@@ -7,9 +7,10 @@ use ebof_drive::firmware::Personality;
 use ebof_nvme::feature::Fid;
 use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{
-    ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, FeatureEffects, FeaturesSupportedAndEffects,
-    FirmwareSlots, GetLogPage, Lid, LidSupport, SmartHealth, Submission, SupportedLogPages, ana_lsp,
-    endurance_aggregate, lsp, scope,
+    ChangedNamespaces, CommandEffects, CommandsSupportedAndEffects, CrossControllerResetEntry,
+    CrossControllerResetHeader, FeatureEffects, FeaturesSupportedAndEffects, FirmwareSlots, GetLogPage, Lid,
+    LidSupport, SmartHealth, Submission, SupportedLogPages, ana_lsp, cross_controller_reset_lsp, endurance_aggregate,
+    lsp, scope,
 };
 use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -43,7 +44,7 @@ pub(crate) fn part(log: &GetLogPage, mut page: Vec<u8>) -> Result<Vec<u8>, Fault
 /// Get Log Page.
 pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     let log = GetLogPage::decode(sqe);
-    if !pages(&controller.kind).any(|lid| lid == log.lid) {
+    if !pages(controller).any(|lid| lid == log.lid) {
         return Err(Fault::at(Status::INVALID_LOG_PAGE, byte::CDW10));
     }
     let association = &controller.association;
@@ -57,7 +58,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     let page = match log.lid {
         Lid::SMART_HEALTH | Lid::DISCOVERY => return Ok(Decision::Go(Task::Shared, length)),
-        Lid::SUPPORTED_LOG_PAGES => supported(&controller.kind).as_bytes().to_vec(),
+        Lid::SUPPORTED_LOG_PAGES => supported(controller).as_bytes().to_vec(),
         Lid::ERROR_INFORMATION => association.errors.page(association.port.trtype.0),
         Lid::FIRMWARE_SLOTS => firmware(controller).as_bytes().to_vec(),
         Lid::CHANGED_NAMESPACES => {
@@ -68,6 +69,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             ChangedNamespaces::new(controller.changed_allocated.iter().copied()).as_bytes().to_vec()
         }
         Lid::ANA => controller.ana.page(log.lsp & ana_lsp::GROUPS_ONLY != 0),
+        Lid::CROSS_CONTROLLER_RESET => controller.resets.page(),
         Lid::ENDURANCE_GROUP_AGGREGATE => endurance_aggregate(controller.group_event.then_some(1)),
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
@@ -98,6 +100,9 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         _ => return Err(Fault::at(Status::INVALID_LOG_PAGE, byte::CDW10)),
     };
     let answer = Decision::Go(Task::Reply(part(&log, page)?), length);
+    if log.lid == Lid::CROSS_CONTROLLER_RESET && log.lsp & cross_controller_reset_lsp::REMOVE_COMPLETED != 0 {
+        controller.resets.remove_completed(|at| returns_entry(&log, at));
+    }
     if !log.retain_event {
         if log.lid == Lid::RESERVATION_NOTIFICATION {
             controller.take_reservation_notice();
@@ -132,14 +137,23 @@ fn check(controller: &Controller, nsid: Nsid, log: &GetLogPage) -> Result<(), Fa
     Ok(())
 }
 
+/// Whether a Get Log Page returns the whole of an entry of the Cross-Controller Reset log.
+fn returns_entry(log: &GetLogPage, at: usize) -> bool {
+    let entry = size_of::<CrossControllerResetEntry>();
+    let start = (size_of::<CrossControllerResetHeader>() + at * entry) as u64;
+    log.offset <= start && start + entry as u64 <= log.offset.saturating_add(log.bytes)
+}
+
 /// The log pages of a controller; of a drive, those that its firmware has.
-fn pages(kind: &Kind) -> impl Iterator<Item = Lid> + '_ {
-    let personality = match kind {
+fn pages(controller: &Controller) -> impl Iterator<Item = Lid> + '_ {
+    let personality = match &controller.kind {
         Kind::Io(subsystem) => subsystem.drive.as_ref().map(|drive| &drive.personality),
         Kind::Discovery(_) => None,
     };
     let offered = move |lid: &Lid| personality.is_none_or(|personality| ebof_drive::is_offered(personality, *lid));
-    all_pages(kind).iter().copied().filter(offered)
+    let is_message_based = !controller.association.is_memory_based();
+    let is_there = move |lid: &Lid| is_message_based || *lid != Lid::CROSS_CONTROLLER_RESET;
+    all_pages(&controller.kind).iter().copied().filter(offered).filter(is_there)
 }
 
 fn all_pages(kind: &Kind) -> &'static [Lid] {
@@ -160,6 +174,7 @@ fn all_pages(kind: &Kind) -> &'static [Lid] {
             Lid::PERSISTENT_EVENT,
             Lid::ENDURANCE_GROUP_AGGREGATE,
             Lid::CHANGED_ALLOCATED_NAMESPACES,
+            Lid::CROSS_CONTROLLER_RESET,
             Lid::RESERVATION_NOTIFICATION,
             Lid::SANITIZE_STATUS,
         ],
@@ -172,14 +187,15 @@ fn all_pages(kind: &Kind) -> &'static [Lid] {
             Lid::COMMAND_EFFECTS,
             Lid::ANA,
             Lid::FEATURE_EFFECTS,
+            Lid::CROSS_CONTROLLER_RESET,
         ],
         Kind::Discovery(_) => &[Lid::SUPPORTED_LOG_PAGES, Lid::FEATURE_EFFECTS, Lid::DISCOVERY],
     }
 }
 
-fn supported(kind: &Kind) -> SupportedLogPages {
+fn supported(controller: &Controller) -> SupportedLogPages {
     let mut log = SupportedLogPages::default();
-    for lid in pages(kind) {
+    for lid in pages(controller) {
         let lidsp = match lid {
             Lid::DISCOVERY => u16::from(lsp::PORT_LOCAL),
             // The header alone can be had, with the context that it establishes.
@@ -216,6 +232,8 @@ fn command_effects(drive: Option<&Personality>) -> CommandsSupportedAndEffects {
     ] {
         log.set_admin(opcode, of_controller);
     }
+    // It ends another controller.
+    log.set_admin(admin::CROSS_CONTROLLER_RESET, supported.with_scope(scope::SUBSYSTEM));
     // Namespace Write Protection Config changes what a namespace can do.
     log.set_admin(admin::SET_FEATURES, of_controller.with(CommandEffects::NCC));
     if let Some(personality) = drive {
@@ -276,7 +294,9 @@ fn memory_effects(log: &mut CommandsSupportedAndEffects) {
     ] {
         log.set_admin(opcode, of_controller);
     }
-    log.set_admin(FABRICS, CommandEffects::default());
+    for opcode in [FABRICS, admin::CROSS_CONTROLLER_RESET] {
+        log.set_admin(opcode, CommandEffects::default());
+    }
     log.set_io(FABRICS, CommandEffects::default());
 }
 

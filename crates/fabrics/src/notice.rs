@@ -6,6 +6,7 @@ use core::fmt;
 
 use ebof_authentication::Explanation;
 use ebof_nvme::Nsid;
+use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 
@@ -27,6 +28,8 @@ pub enum Notice {
     Event(AsyncEvent),
     /// Another host changed what this one had registered or held.
     Reservation(Nsid, ReservationEvent),
+    /// A controller that this one was asked to reset is gone, with all that it had at devices.
+    ControllerReset(ControllerInstance),
     /// The host has other secrets.
     Secrets(Arc<HostSecrets>),
     /// A Connect that was held ([`Task::DeferConnect`](crate::Task::DeferConnect)) is to be tried
@@ -43,6 +46,9 @@ pub enum CloseReason {
     /// The connection of the Admin Queue is gone.
     #[error("the connection of the Admin Queue ended")]
     AdminQueueLost,
+    /// The host has had the controller reset by another one (Cross-Controller Reset).
+    #[error("the host had the controller reset through another path")]
+    ResetByHost,
     /// No command within the keep alive time-out.
     #[error("keep alive time-out")]
     KeepAlive,

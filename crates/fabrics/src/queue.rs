@@ -346,6 +346,7 @@ impl Queue {
             }
             (Notice::Reservation(nsid, event), Some(Role::Admin(controller))) => controller.on_reservation(nsid, event),
             (Notice::Discovery, Some(Role::Admin(controller))) => controller.discovery_changed(),
+            (Notice::ControllerReset(instance), Some(Role::Admin(controller))) => controller.reset_done(instance),
             (Notice::Secrets(secrets), _) => self.replace_secrets(&secrets),
             // What happens before the host has proven who it is, is nothing to it: behind the gate
             // it begins with what there is then.

@@ -11,10 +11,12 @@ mod generated;
 mod holders;
 mod host_ids;
 mod info;
+mod instances;
 mod objects;
 mod proof;
 mod protection;
 mod replaced;
+mod reset;
 mod waiting;
 
 use alloc::collections::BTreeMap;
@@ -429,10 +431,13 @@ impl Registry {
     pub fn closed(&mut self, handle: Handle) -> Notices {
         let mut notices = self.ending(handle);
         let Some(removed) = self.controllers.remove_queue(handle) else { return notices };
-        let RemovedQueue { queue, association, was_open } = removed;
+        let RemovedQueue { queue, association, was_open, reset_by } = removed;
         if was_open && !association.discovery && self.effective.contains_key(&association.subsystem) {
             let sum = self.retired.entry(association.subsystem.clone()).or_default();
             *sum = sum.plus(queue.counters.read());
+        }
+        if let Some(reset_by) = reset_by.filter(|_| was_open && !association.discovery) {
+            notices.extend(reset::on_end(&mut self.controllers.instances, &association, reset_by));
         }
         notices.extend(self.drains.free(&self.controllers));
         notices
@@ -536,19 +541,18 @@ impl Registry {
     /// delivers the notices.
     #[must_use]
     pub fn raise(&self, drive: &Nqn, event: AsyncEvent) -> Notices {
-        let entries = self.controllers.entries.values().filter(|entry| entry.association.drive == *drive);
-        let live = entries.filter(|entry| !entry.association.is_closing() && !entry.association.discovery);
-        live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
+        self.raise_where(event, |association| association.drive == *drive && !association.discovery)
     }
 
     /// The same on one controller, if it still exists.
     pub fn raise_on(&self, drive: &Nqn, controller: ControllerId, event: AsyncEvent) -> Notices {
-        let is_it = |entry: &&ControllerEntry| {
-            let association = &entry.association;
-            association.drive == *drive && association.cntlid == controller && !association.is_closing()
-        };
-        let live = self.controllers.entries.values().filter(is_it);
-        live.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
+        self.raise_where(event, |association| association.drive == *drive && association.cntlid == controller)
+    }
+
+    fn raise_where(&self, event: AsyncEvent, is_it: impl Fn(&Association) -> bool) -> Notices {
+        let live = self.controllers.entries.values().filter(|entry| !entry.association.is_closing());
+        let meant = live.filter(|entry| is_it(&entry.association));
+        meant.filter_map(|entry| Some((entry.queues.first()?.handle, Notice::Event(event)))).collect()
     }
 
     /// The subsystems of a drive: its own, and those of its functions.

@@ -38,6 +38,8 @@ impl Restriction {
             // Deviation: it is not in the specification's list, but, as those before, about queues
             // only; a host that starts meanwhile asks for it once.
             | admin::DOORBELL_BUFFER_CONFIG
+            // Deviation: nor is it; it is about controllers only, and must not wait.
+            | admin::CROSS_CONTROLLER_RESET
             | admin::GET_FEATURES
             | admin::IDENTIFY
             | admin::KEEP_ALIVE
@@ -74,11 +76,13 @@ impl Restriction {
     }
 }
 
-const ALLOWED_LOGS: [Lid; 6] = [
+const ALLOWED_LOGS: [Lid; 7] = [
     Lid::ERROR_INFORMATION,
     Lid::SMART_HEALTH,
     Lid::CHANGED_NAMESPACES,
     Lid::RESERVATION_NOTIFICATION,
     Lid::ANA,
+    // Deviation: as the command.
+    Lid::CROSS_CONTROLLER_RESET,
     Lid::SANITIZE_STATUS,
 ];

@@ -11,6 +11,7 @@ use ebof_authentication::Group;
 use ebof_authentication::controller::{Credentials, Demand, Policy};
 use ebof_authentication::response::Names;
 use ebof_drive::View;
+use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::connect::ConnectResult;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
@@ -131,16 +132,8 @@ impl<'r> Admission<'r> {
         self.check_channel(&kind, &port)?;
         let authenticator = self.authenticator(&kind, &port)?;
         self.registry.controllers.check_share(&request.host, 1, &self.registry.limits)?;
-        let cntlid = match secondary_controller(&kind, &port) {
-            Some((drive, cntlid)) => {
-                (!self.registry.controllers.cntlids_in_use(&drive).contains(&cntlid)).then_some(cntlid)
-            }
-            None => {
-                let is_due = authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due());
-                self.registry.waiting().give_cntlid((&nqn, &kind), &request.host, &arrival.network, is_due)
-            }
-        };
-        let cntlid = cntlid.ok_or(RefusalReason::ControllersExhausted)?;
+        let is_due = authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due());
+        let instance = self.next_instance(&nqn, &kind, &port, is_due)?;
         let ConnectRequest { host, host_id, nameless, .. } = request.clone();
         let (function, drive) = match &kind {
             Kind::Io(subsystem) => (subsystem.function.as_ref().map(|of| of.id), subsystem.drive_nqn().clone()),
@@ -148,7 +141,8 @@ impl<'r> Admission<'r> {
         };
         let (proves, psk) = (authenticator.is_some(), arrival.channel.psk());
         let subsystem = nqn.clone();
-        let identity = Identity { cntlid, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk };
+        let identity =
+            Identity { instance, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk };
         let association =
             Arc::new(Association::new(identity, port, self.registry.limits_of(&kind), self.error_log(&kind)));
         let counters = Arc::new(Counters::default());
@@ -168,12 +162,32 @@ impl<'r> Admission<'r> {
             enable_by_ms: Some(now_ms.saturating_add(self.registry.limits.enable_timeout_ms.into())),
             replaced: Replaced::default(),
             states: association.port.states.clone(),
+            reset_by: Vec::new(),
         };
         entry.set_keep_alive(self.registry.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);
         self.registry.generated_psks.note_use(psk.and_then(PskSource::channel));
         self.registry.controllers.add(arrival.handle, entry);
         let role = Role::Admin(Box::new(Controller::new(Arc::clone(&association), kind)));
         Ok(granted(request, arrival, entries, association, counters, now_ms, (role, authenticator)))
+    }
+
+    /// A number for a new controller that no other one has, and by which this one is told from
+    /// those that have had it before.
+    fn next_instance(
+        &mut self,
+        nqn: &Nqn,
+        kind: &Kind,
+        port: &Port,
+        is_due: bool,
+    ) -> Result<ControllerInstance, RefusalReason> {
+        let Self { request, arrival, .. } = *self;
+        let id = match secondary_controller(kind, port) {
+            Some((drive, id)) => (!self.registry.controllers.cntlids_in_use(&drive).contains(&id)).then_some(id),
+            None => self.registry.waiting().give_cntlid((nqn, kind), &request.host, &arrival.network, is_due),
+        };
+        let id = id.ok_or(RefusalReason::ControllersExhausted)?;
+        let uniquifier = self.registry.controllers.instances.next_uniquifier(nqn, id);
+        Ok(ControllerInstance { id, uniquifier, random: arrival.random })
     }
 
     /// The host's identifier is no other host's.

@@ -8,9 +8,11 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use ebof_drive::View;
+use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::{ControllerId, HostId, Nqn, QueueId};
 
 use super::holders::{Holder, Holders};
+use super::instances::Instances;
 use super::objects::Objects;
 use super::replaced::Replaced;
 use crate::association::{Association, Counters};
@@ -39,6 +41,8 @@ pub(super) struct Controllers {
     pub(super) entries: BTreeMap<ControllerKey, ControllerEntry>,
     pub(super) names: BTreeMap<(Nqn, ControllerId), ControllerKey>,
     pub(super) handles: BTreeMap<Handle, ControllerKey>,
+    /// Which of them have had which identifiers.
+    pub(super) instances: Instances,
     next_key: u64,
     /// Where the search for a free controller ID starts.
     next_cntlid: BTreeMap<Nqn, u16>,
@@ -73,6 +77,9 @@ pub(super) struct ControllerEntry {
     pub(super) replaced: Replaced,
     /// The states of ANA groups at its port.
     pub(super) states: GroupStates,
+    /// The Admin Queues of the host's other controllers by which it has had this one reset: they
+    /// are told when nothing of it is left.
+    pub(super) reset_by: Vec<Handle>,
 }
 
 /// A connected queue.
@@ -95,6 +102,8 @@ pub(super) struct RemovedQueue {
     pub(super) association: Arc<Association>,
     /// Whether its gate was open.
     pub(super) was_open: bool,
+    /// If it was the last one of its controller: those that wait for the end of that.
+    pub(super) reset_by: Option<Vec<Handle>>,
 }
 
 /// A keep-alive timer (Base, Keep Alive, Traffic Based Keep Alive). When it expires, it is
@@ -124,6 +133,7 @@ impl Controllers {
             entries: BTreeMap::new(),
             names: BTreeMap::new(),
             handles: BTreeMap::new(),
+            instances: Instances::new(seed),
             next_key: 0,
             next_cntlid: BTreeMap::new(),
             seed,
@@ -184,9 +194,11 @@ impl Controllers {
         live.filter_map(ended).collect()
     }
 
-    /// Forgets which controller IDs come next in subsystems that there are no more.
+    /// Forgets which controller IDs come next, and who had them, in subsystems that there are no
+    /// more.
     pub(super) fn retain_subsystems(&mut self, is_there: impl Fn(&Nqn) -> bool) {
         self.next_cntlid.retain(|nqn, _| is_there(nqn));
+        self.instances.retain_subsystems(is_there);
     }
 
     /// Removes a queue whose connection has ended, and its controller if it was the last one.
@@ -195,7 +207,8 @@ impl Controllers {
         let entry = self.entry_mut(key);
         if let Some(at) = entry.proving.iter().position(|queue| queue.handle == handle) {
             let queue = entry.proving.remove(at);
-            return Some(RemovedQueue { queue, association: Arc::clone(&entry.association), was_open: false });
+            let association = Arc::clone(&entry.association);
+            return Some(RemovedQueue { queue, association, was_open: false, reset_by: None });
         }
         let at = entry.queues.iter().position(|queue| queue.handle == handle);
         let at = at.expect("a connection that belongs to a controller has one of its queues");
@@ -204,17 +217,40 @@ impl Controllers {
         let association = Arc::clone(&entry.association);
         let was_open = entry.is_open;
         entry.count_io_queues();
-        if entry.queues.is_empty() {
-            for queue in self.entries.remove(&key).into_iter().flat_map(|entry| entry.proving) {
+        if queue.id.is_admin() {
+            self.forget_reset_by(handle);
+        }
+        let entry = self.entry(key);
+        let mut reset_by = None;
+        if entry.queues.is_empty()
+            && let Some(gone) = self.entries.remove(&key)
+        {
+            for queue in gone.proving {
                 self.handles.remove(&queue.handle);
             }
+            reset_by = Some(gone.reset_by);
             let name = (association.subsystem.clone(), association.cntlid);
             // A host that reconnected has taken the controller ID over, if IDs are kept for hosts.
             if self.names.get(&name) == Some(&key) {
                 self.names.remove(&name);
             }
         }
-        Some(RemovedQueue { queue, association, was_open })
+        Some(RemovedQueue { queue, association, was_open, reset_by })
+    }
+
+    /// The controller of a subsystem that this is, ending or not.
+    pub(super) fn of_instance(&self, subsystem: &Nqn, instance: ControllerInstance) -> Option<ControllerKey> {
+        let is_it = |entry: &ControllerEntry| {
+            entry.association.instance() == instance && entry.association.subsystem == *subsystem
+        };
+        self.entries.iter().find(|(_, entry)| entry.is_open && is_it(entry)).map(|(key, _)| *key)
+    }
+
+    /// The Admin Queue of this connection is gone: it waits for no reset any more.
+    fn forget_reset_by(&mut self, handle: Handle) {
+        for entry in self.entries.values_mut() {
+            entry.reset_by.retain(|waiting| *waiting != handle);
+        }
     }
 
     /// The entries of all I/O queues of a drive together.

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::controllers::ControllerKey;
 use super::replaced::Identity;
+use super::reset::OtherReset;
 use super::{Notices, Registry};
 use crate::controller::{Controller, Kind};
 use crate::executing::Executing;
@@ -42,6 +43,10 @@ impl SharedCommand<'_> {
         match self.executing.opcode() {
             FABRICS => self.quiesce(controller),
             admin::ABORT => self.abort(),
+            admin::CROSS_CONTROLLER_RESET => {
+                let Self { registry, key, executing, notices, .. } = self;
+                OtherReset { registry, key: *key, executing, notices }.decide(controller)
+            }
             admin::DELETE_IO_SQ => self.delete_queue(),
             admin::GET_LOG_PAGE => self.log_page(controller),
             admin::IDENTIFY => match Look::of(&self.executing.sqe()) {

@@ -9,6 +9,7 @@ mod authentication;
 mod commands;
 mod concatenation;
 mod copy;
+mod cross_controller_reset;
 mod crowd;
 mod discovery;
 mod drains;

@@ -550,6 +550,7 @@ pub(crate) fn arrival(at: u64, port: PortId, local: &str) -> Arrival {
         peer: format!("203.0.113.9:{at}"),
         network: "203.0.113.9".to_string(),
         channel: Channel::Plain,
+        random: 0x1000 + at,
     }
 }
 

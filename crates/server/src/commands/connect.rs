@@ -4,7 +4,7 @@ use ebof_fabrics::{Arrival, Attachment, Executing, Handle, Queue, Refusal, Step,
 
 use crate::commands::counters::text;
 use crate::link::{End, Link};
-use crate::observe::log_limit::Kind;
+use crate::observe::log_limit::{Kind, LogSubject};
 use crate::ports::peer::Peer;
 use crate::shared::reactor_context::ReactorContext;
 
@@ -24,7 +24,10 @@ pub(crate) fn decide(
     context: &ReactorContext<'_>,
 ) -> Decided {
     let peer = link.peer();
-    let arrival = arrival(handle, peer);
+    let mut arrival = arrival(handle, peer);
+    if executing.begins_controller() {
+        arrival.random = random(context);
+    }
     let mut registry = context.shared.registry();
     let (step, refusal) = registry.connect(queue, executing, data, &arrival, context.now_ms);
     // Under the lock, so that a later notice does not overtake one.
@@ -70,6 +73,22 @@ fn arrival(handle: Handle, peer: &Peer) -> Arrival {
         peer: peer.address.to_string(),
         network: peer.address.network(),
         channel: peer.channel.clone(),
+        random: 0,
+    }
+}
+
+/// A number that is not 0, and that no host can guess; 0 if there is none, which a controller can
+/// do without: it is not reset by others then.
+fn random(context: &ReactorContext<'_>) -> u64 {
+    let mut bytes = [0; 8];
+    match context.shared.settings.environment.clock.fill(&mut bytes) {
+        Ok(()) => u64::from_le_bytes(bytes).max(1),
+        Err(error) => {
+            if let Some(more) = context.shared.may_log(LogSubject::Target, Kind::Unprovable) {
+                tracing::error!("a controller has no random number, and cannot be reset by others: {error}{more}");
+            }
+            0
+        }
     }
 }
 

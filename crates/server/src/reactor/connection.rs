@@ -452,6 +452,7 @@ fn is_wanted(end: &End) -> bool {
                     | CloseReason::ProofDemanded
                     | CloseReason::TlsDemanded
                     | CloseReason::KeyRemoved
+                    | CloseReason::ResetByHost
             )
     );
     by_change || matches!(end, End::PeerClosed | End::Shutdown | End::Reset)
@@ -552,6 +553,7 @@ mod tests {
     fn who_manages_the_target_is_not_warned_of_what_they_asked_for() {
         let ended = |reason| is_wanted(&End::Association(reason));
         assert!(is_wanted(&End::PortGone) && ended(CloseReason::PortRemoved) && ended(CloseReason::HostNotAllowed));
+        assert!(ended(CloseReason::ResetByHost));
         assert!(!ended(CloseReason::KeepAlive) && !ended(CloseReason::AdminQueueLost) && !is_wanted(&End::Stalled));
     }
 }

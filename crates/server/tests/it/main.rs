@@ -12,6 +12,7 @@ mod bad_input;
 mod concatenation;
 mod config;
 mod copies;
+mod cross_controller_reset;
 mod damage;
 mod direct;
 mod direct_drivers;

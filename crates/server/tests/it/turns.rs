@@ -28,25 +28,30 @@ const COMPARE: u8 = 0x05;
 
 /// A disk that keeps its requests while it is told to.
 #[derive(Debug)]
-struct Held {
+pub(crate) struct Held {
     memory: Memory,
     holds: AtomicBool,
     requests: Mutex<Vec<(Request, Remote)>>,
 }
 
 impl Held {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let memory = Memory::new(16 << 20, 512, false);
         Arc::new(Self { memory, holds: AtomicBool::new(false), requests: Mutex::default() })
     }
 
     /// What is asked for from now on waits.
-    fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.holds.store(true, Relaxed);
     }
 
+    /// How many requests wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.requests.lock().unwrap().len()
+    }
+
     /// What waits succeeds, and nothing waits any more.
-    fn release(&self) {
+    pub(crate) fn release(&self) {
         self.holds.store(false, Relaxed);
         for (request, remote) in self.requests.lock().unwrap().drain(..) {
             remote.deliver(request.complete(Ok(())));

@@ -442,7 +442,7 @@ fn arrival(handle: u64) -> Arrival {
     let local = "127.0.0.1".to_string();
     let peer = "127.0.0.1:40000".to_string();
     let network = "127.0.0.1".to_string();
-    Arrival { handle: Handle(handle), port: PortId(1), local, peer, network, channel: Channel::Plain }
+    Arrival { handle: Handle(handle), port: PortId(1), local, peer, network, channel: Channel::Plain, random: handle }
 }
 
 /// One subsystem with `namespaces` namespaces on one port.

@@ -108,7 +108,7 @@ impl Caller {
 fn arrival(handle: u64) -> Arrival {
     let peer = format!("203.0.113.9:{handle}");
     let (local, network) = ("192.0.2.1".to_string(), "203.0.113.9".to_string());
-    Arrival { handle: Handle(handle), port: PortId(1), local, peer, network, channel: Channel::Plain }
+    Arrival { handle: Handle(handle), port: PortId(1), local, peer, network, channel: Channel::Plain, random: handle }
 }
 
 /// A command with data of one page, where it has any.
