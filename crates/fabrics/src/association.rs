@@ -96,6 +96,10 @@ fn halves(host_id: HostId) -> [u64; 2] {
     [a, b].map(|half| half.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
 }
 
+/// Command Quiesce Time (CQT), milliseconds: so long after the loss of a controller was noticed,
+/// none of its commands is executed behind a later one of its host.
+pub const QUIESCE_MS: u16 = 5_000;
+
 /// In-capsule data that every Admin Queue takes over TCP (NVMe/TCP, I/O Controller and Discovery
 /// Controller requirements: 8 KiB).
 const ADMIN_CAPSULE_BYTES: u32 = 8192;

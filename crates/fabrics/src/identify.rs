@@ -24,7 +24,7 @@ use ebof_nvme::property::Version;
 use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status, Uuid};
 use zerocopy::IntoBytes;
 
-use crate::association::Association;
+use crate::association::{Association, QUIESCE_MS};
 use crate::controller::RESETS_MAX;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::outcome::{Decision, Fault, Outcome, byte};
@@ -385,12 +385,13 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data
 }
 
-/// How a host gets a controller out of the way that it has lost the path to: Cross-Controller
+/// What a host that has lost the path to a controller needs: how long to wait, and Cross-Controller
 /// Reset, which only message-based transports have.
 fn announce_recovery(association: &Association, data: &mut IdentifyController) {
     data.ciu = association.uniquifier;
     data.cirn.set(association.random);
     data.ccrl = RESETS_MAX;
+    data.cqt.set(QUIESCE_MS);
     data.oaes.set(data.oaes.get() | oaes::CROSS_CONTROLLER_RESET);
 }
 

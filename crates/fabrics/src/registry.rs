@@ -7,6 +7,7 @@ mod announced;
 mod controllers;
 mod drain;
 mod execute;
+mod fence;
 mod generated;
 mod holders;
 mod host_ids;
@@ -19,7 +20,7 @@ mod replaced;
 mod reset;
 mod waiting;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -44,7 +45,7 @@ use crate::function::Function;
 use crate::handle::Handle;
 use crate::identify::KEEP_ALIVE_GRANULARITY_MS;
 use crate::memory;
-use crate::model::{Limits, Model, PortId, Subsystem};
+use crate::model::{DeviceId, Limits, Model, PortId, Subsystem};
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Fault;
 use crate::queue::Queue;
@@ -57,6 +58,8 @@ pub use controllers::{DRAINING_MAX, SILENT_MS};
 use drain::Drains;
 pub use drain::{CONNECT_HOLD_MS, Drain, SLOW_DRAIN_MS};
 use execute::SharedCommand;
+pub use fence::FENCE_MS;
+use fence::Fences;
 use generated::GeneratedPsks;
 use holders::{Holder, Holders};
 use host_ids::ProvenHostIds;
@@ -439,8 +442,21 @@ impl Registry {
         if let Some(reset_by) = reset_by.filter(|_| was_open && !association.discovery) {
             notices.extend(reset::on_end(&mut self.controllers.instances, &association, reset_by));
         }
+        if queue.draining.is_fenced {
+            self.fences(&mut notices).follow();
+        }
         notices.extend(self.drains.free(&self.controllers));
         notices
+    }
+
+    /// The connection `handle` has ended, and these devices have commands of its queue that change
+    /// something. Until this is known, all may have some.
+    pub fn note_drain(&mut self, handle: Handle, devices: BTreeSet<DeviceId>) {
+        self.controllers.note_drain(handle, devices);
+    }
+
+    fn fences<'r>(&'r mut self, notices: &'r mut Notices) -> Fences<'r> {
+        Fences { controllers: &mut self.controllers, effective: &self.effective, notices }
     }
 
     /// Ends the associations whose timers have expired. Each is reported once; it is removed when
@@ -461,6 +477,7 @@ impl Registry {
         self.expire_proofs(now_ms, &mut notices);
         self.drains.expire(now_ms, &mut notices);
         self.drains.watch(&mut self.controllers, now_ms);
+        self.fences(&mut notices).raise(now_ms);
         notices
     }
 
@@ -576,16 +593,7 @@ impl Registry {
     /// Notifies the controllers of hosts of changes of their registrations and reservations. The
     /// caller delivers the notices.
     pub fn reservation_notices(&self, drive: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
-        let of_subsystem =
-            |entry: &&ControllerEntry| entry.association.drive == *drive && !entry.association.is_closing();
-        let mut notices = Notices::new();
-        for entry in self.controllers.entries.values().filter(of_subsystem) {
-            let own = events.iter().filter(|(_, host, _)| *host == entry.association.host_id());
-            let admin = entry.queues.first().filter(|queue| queue.id.is_admin());
-            notices
-                .extend(own.filter_map(|(nsid, _, event)| Some((admin?.handle, Notice::Reservation(*nsid, *event)))));
-        }
-        notices
+        self.controllers.reservation_notices(drive, events)
     }
 
     /// The I/O queues of those who have lost a namespace of a drive ([`Nsid::ALL`]: all of them),
@@ -594,23 +602,17 @@ impl Registry {
     pub fn queues_that_lost(&self, drive: &Nqn, nsid: Nsid, function: Option<FunctionId>) -> Vec<Handle> {
         let own = self.effective.get(drive).filter(|_| function.is_none());
         let namespace = own.and_then(|subsystem| subsystem.allocated().find(nsid));
-        let has_lost = |entry: &&ControllerEntry| {
-            let association = &entry.association;
+        self.controllers.io_queues_of(|association| {
             let is_there = association.drive == *drive && association.function == function;
             is_there && !namespace.is_some_and(|namespace| namespace.is_attached(&association.host))
-        };
-        let queues = self.controllers.entries.values().filter(has_lost).flat_map(|entry| &entry.queues);
-        queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
+        })
     }
 
     /// The I/O queues of a host's controllers at a drive, including those that are ending: their
     /// commands may still reach the medium.
     pub fn queues_of(&self, drive: &Nqn, host: HostId) -> Vec<Handle> {
-        let of_host = |entry: &&ControllerEntry| {
-            entry.association.drive == *drive && entry.association.host_id() == host && host != HostId::default()
-        };
-        let queues = self.controllers.entries.values().filter(of_host).flat_map(|entry| &entry.queues);
-        queues.filter(|queue| !queue.id.is_admin()).map(|queue| queue.handle).collect()
+        let is_its = |other: HostId| other == host && host != HostId::default();
+        self.controllers.io_queues_of(|association| association.drive == *drive && is_its(association.host_id()))
     }
 
     /// CAP of the controllers at a port whose hosts have their queues in memory: they read it

@@ -29,12 +29,14 @@ mod protection;
 mod slots;
 mod waiters;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebof_backend::{Buffer, Completion};
 use ebof_fabrics::registry::CONNECT_HOLD_MS;
 use ebof_fabrics::{
-    Attachment, Authenticate, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Step, Task, Transfer, TransferKind,
+    Attachment, Authenticate, DeviceId, Executing, Failure, FusedHalf, Handle, IoTask, Notice, Step, Task, Transfer,
+    TransferKind,
 };
 use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Nsid, Sqe, Status};
@@ -536,6 +538,16 @@ impl Commands {
     /// Whether the host's next queues have to wait for commands of this one.
     pub(crate) fn drains(&self) -> bool {
         !self.reported_closed
+    }
+
+    /// The devices that have commands which change something, once nothing else is left of the
+    /// queue; `None` if the drive's thread has something, too.
+    pub(crate) fn devices_being_changed(&self) -> Option<BTreeSet<DeviceId>> {
+        if self.execution.drive.awaits_end() {
+            return None;
+        }
+        let tasks = self.execution.slots.iter().filter_map(|(_, command)| command.task.io());
+        Some(tasks.filter_map(IoTask::changed_device).collect())
     }
 
     /// Whether copies go on in the next turn.

@@ -17,6 +17,7 @@ use ebof_nvme::{ControllerId, HostId, Nqn};
 
 use super::controllers::{AttachedQueue, ControllerEntry, ControllerKey, Draining};
 use super::drain::Deferral;
+use super::fence::Fence;
 use super::replaced::Replaced;
 use super::{Handle, Registry};
 use crate::association::{Association, Counters, Identity};
@@ -162,6 +163,7 @@ impl<'r> Admission<'r> {
             enable_by_ms: Some(now_ms.saturating_add(self.registry.limits.enable_timeout_ms.into())),
             replaced: Replaced::default(),
             states: association.port.states.clone(),
+            fence: Fence::default(),
             reset_by: Vec::new(),
         };
         entry.set_keep_alive(self.registry.keep_alive_ms(discovery, request.connect.kato_ms), now_ms);

@@ -9,8 +9,10 @@ use core::sync::atomic::Ordering;
 
 use ebof_drive::View;
 use ebof_nvme::command::ControllerInstance;
-use ebof_nvme::{ControllerId, HostId, Nqn, QueueId};
+use ebof_nvme::log::ReservationEvent;
+use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, QueueId};
 
+use super::fence::Fence;
 use super::holders::{Holder, Holders};
 use super::instances::Instances;
 use super::objects::Objects;
@@ -20,7 +22,7 @@ use crate::connect::RefusalReason;
 use crate::controller::Kind;
 use crate::executing::Executing;
 use crate::handle::Handle;
-use crate::model::{GroupStates, Limits, Model, Subsystem, TlsUse};
+use crate::model::{DeviceId, GroupStates, Limits, Model, Subsystem, TlsUse};
 use crate::notice::{CloseReason, Notice, Notices};
 use crate::outcome::Outcome;
 use crate::reservation;
@@ -77,6 +79,8 @@ pub(super) struct ControllerEntry {
     pub(super) replaced: Replaced,
     /// The states of ANA groups at its port.
     pub(super) states: GroupStates,
+    /// What lost controllers of the host have left behind.
+    pub(super) fence: Fence,
     /// The Admin Queues of the host's other controllers by which it has had this one reset: they
     /// are told when nothing of it is left.
     pub(super) reset_by: Vec<Handle>,
@@ -117,10 +121,14 @@ pub(super) struct KeepAlive {
 }
 
 /// Since when a queue drains, and whether that was reported.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Draining {
     pub(super) since_ms: Option<u64>,
     pub(super) reported: bool,
+    /// Its host's other controllers do not use what it has left behind.
+    pub(super) is_fenced: bool,
+    /// The devices that have commands of it; `None` while they are not known.
+    pub(super) devices: Option<BTreeSet<DeviceId>>,
 }
 
 /// See [`Controllers::entry`].
@@ -244,6 +252,35 @@ impl Controllers {
             entry.association.instance() == instance && entry.association.subsystem == *subsystem
         };
         self.entries.iter().find(|(_, entry)| entry.is_open && is_it(entry)).map(|(key, _)| *key)
+    }
+
+    /// What hosts are told of changes of their registrations and reservations.
+    pub(super) fn reservation_notices(&self, drive: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
+        let of_subsystem =
+            |entry: &&ControllerEntry| entry.association.drive == *drive && !entry.association.is_closing();
+        let mut notices = Notices::new();
+        for entry in self.entries.values().filter(of_subsystem) {
+            let own = events.iter().filter(|(_, host, _)| *host == entry.association.host_id());
+            let admin = entry.queues.first().filter(|queue| queue.id.is_admin());
+            notices
+                .extend(own.filter_map(|(nsid, _, event)| Some((admin?.handle, Notice::Reservation(*nsid, *event)))));
+        }
+        notices
+    }
+
+    /// The I/O queues of some controllers, of those that are ending, too.
+    pub(super) fn io_queues_of(&self, is_meant: impl Fn(&Association) -> bool) -> Vec<Handle> {
+        let meant = self.entries.values().filter(|entry| is_meant(&entry.association));
+        let queues = meant.flat_map(|entry| &entry.queues).filter(|queue| !queue.id.is_admin());
+        queues.map(|queue| queue.handle).collect()
+    }
+
+    /// The devices that have commands of a queue whose connection has ended.
+    pub(super) fn note_drain(&mut self, handle: Handle, devices: BTreeSet<DeviceId>) {
+        let Some(key) = self.of_handle(handle) else { return };
+        if let Some(queue) = self.entry_mut(key).queues.iter_mut().find(|queue| queue.handle == handle) {
+            queue.draining.devices = Some(devices);
+        }
     }
 
     /// The Admin Queue of this connection is gone: it waits for no reset any more.
@@ -503,7 +540,8 @@ impl ControllerEntry {
 
     /// The subsystem as the host's Admin Queue and its I/O queues are shown it.
     pub(super) fn views(&self, subsystem: &Arc<Subsystem>) -> (Arc<Subsystem>, Arc<Subsystem>) {
-        self.replaced.views(self.shown(subsystem))
+        let (admin, io) = self.replaced.views(self.shown(subsystem));
+        (admin, self.fence.bar(io))
     }
 
     pub(super) fn last_command_ms(&self) -> u64 {

@@ -189,7 +189,9 @@ impl Drains {
             let draining = entry.queues.iter().filter(|queue| entry.drains(queue) && !queue.draining.reported);
             draining.map(|queue| queue.draining.since_ms.map_or(0, |since| since.saturating_add(SLOW_DRAIN_MS)))
         });
-        deferred.chain(slow).min()
+        let lost = controllers.entries.values().filter(|entry| entry.is_open && entry.association.is_closing());
+        let queues = lost.flat_map(|entry| &entry.queues).filter(|queue| !queue.id.is_admin());
+        deferred.chain(slow).chain(queues.filter_map(|queue| queue.draining.fence_at_ms())).min()
     }
 
     /// The queues that [`watch`](Self::watch) found to have been draining for [`SLOW_DRAIN_MS`]:

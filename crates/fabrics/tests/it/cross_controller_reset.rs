@@ -1,6 +1,7 @@
 //! Cross-Controller Reset: a host that has lost a path has the controller behind it reset through
 //! another one.
 
+use ebof_fabrics::registry::FENCE_MS;
 use ebof_fabrics::{CloseReason, Executing, Handle, IoTask, Port, Step, Task};
 use ebof_nvme::command::{ControllerInstance, is_reset_at_once};
 use ebof_nvme::connect::Property;
@@ -18,7 +19,7 @@ use ebof_nvme::{ControllerId, Cqe, Nqn, Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::support::{
-    ALICE, BOB, DRIVE, MANAGED, OTHER, World, admin_connect, connect_data, host_id, model, with_data,
+    ALICE, BOB, DRIVE, MANAGED, OTHER, World, admin_connect, connect_data, host_id, model, nqn, with_data,
 };
 
 fn identify(world: &mut World, at: u64) -> Box<IdentifyController> {
@@ -307,4 +308,65 @@ fn it_passes_in_every_state_of_a_path() {
     accepted(&mut world, other, impacted);
     world.close(lost);
     assert_eq!(entries(&mut world, other, 0).len(), 1);
+}
+
+/// A controller that is lost, and leaves a write at a device behind.
+fn lose(world: &mut World) -> u64 {
+    let (lost, cntlid) = world.controller(DRIVE, ALICE);
+    let io = world.io_queue(DRIVE, ALICE, cntlid, 1);
+    let _at_device = at_device(world, io, nvm::WRITE);
+    world.close(lost);
+    let notices = world.registry.ending(Handle(io));
+    world.deliver(notices);
+    io
+}
+
+/// The statuses of a write and a read of a namespace, whose device does them at once.
+fn io(world: &mut World, at: u64, nsid: u32) -> [Status; 2] {
+    [nvm::WRITE, nvm::READ].map(|opcode| {
+        let blocks = if nsid == 2 { 1 } else { 8 };
+        world.run(at, with_data(BlockRange::new(0, blocks).encode(opcode, Nsid(nsid)), 4096)).status()
+    })
+}
+
+// @test data.command-quiesce-time
+#[test]
+fn what_a_lost_controller_has_at_a_device_that_hangs_is_not_overtaken_after_cqt() {
+    for devices in [None, Some(vec![1]), Some(vec![])] {
+        let mut world = World::new();
+        let (other, cntlid) = world.controller(DRIVE, ALICE);
+        let path = world.io_queue(DRIVE, ALICE, cntlid, 1);
+        let (_, bobs) = world.controller(DRIVE, BOB);
+        let of_bob = world.io_queue(DRIVE, BOB, bobs, 1);
+        let lost = lose(&mut world);
+        let device = |nsid| {
+            let drive = world.registry.model().subsystem(&nqn(DRIVE)).unwrap();
+            drive.namespaces.find(Nsid(nsid)).unwrap().device
+        };
+        if let Some(nsids) = &devices {
+            let devices = nsids.iter().copied().map(device).collect();
+            world.registry.note_drain(Handle(lost), devices);
+        }
+        let begin = world.now_ms;
+        world.expire_at(begin);
+        assert_eq!(world.registry.next_deadline(), Some(begin + FENCE_MS));
+        world.expire_at(begin + FENCE_MS - 1);
+        let executed = [Status::SUCCESS; 2];
+        assert_eq!([1, 2].map(|nsid| io(&mut world, path, nsid)), [executed; 2]);
+        // Long before CQT.
+        let cqt = u64::from(identify(&mut world, other).cqt.get());
+        assert!(2 * FENCE_MS <= cqt, "{cqt}");
+        world.expire_at(begin + FENCE_MS);
+        let is_barred = |nsid| devices.as_ref().is_none_or(|nsids| nsids.contains(&nsid));
+        for nsid in [1, 2] {
+            let refused =
+                io(&mut world, path, nsid).map(|status| status.is(Status::ANA_TRANSITION) && !status.is_dnr());
+            assert_eq!(refused, [is_barred(nsid); 2], "namespace {nsid} of {devices:?}");
+            assert_eq!(io(&mut world, of_bob, nsid), executed, "others do not wait");
+        }
+        world.expire_at(begin + 10 * cqt);
+        assert_eq!(io(&mut world, path, 1).map(|status| status.is_success()), [!is_barred(1); 2], "however long");
+        world.close(lost);
+        assert_eq!([1, 2].map(|nsid| io(&mut world, path, nsid)), [executed; 2]);
+    }
 }

@@ -1,7 +1,7 @@
 //! Queues that have ended while their commands are at a device, and Connects of their host during
 //! that time.
 
-use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, SILENT_MS, SLOW_DRAIN_MS};
+use ebof_fabrics::registry::{CONNECT_HOLD_MS, DRAINING_MAX, FENCE_MS, SILENT_MS, SLOW_DRAIN_MS};
 use ebof_fabrics::{Attachment, CloseReason, Executing, Handle, IoTask, Quiesce, RefusalReason, Step, Task};
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::io::BlockRange;
@@ -190,6 +190,8 @@ fn a_hanging_device_delays_a_connect_for_a_limited_time_and_is_reported_once() {
     assert_eq!(world.registry.held_connects(), 1);
     world.expire_at(world.now_ms);
     let until = world.now_ms + CONNECT_HOLD_MS;
+    assert_eq!(world.registry.next_deadline(), Some(world.now_ms + FENCE_MS));
+    world.expire_at(world.now_ms + FENCE_MS);
     assert_eq!(world.registry.next_deadline(), Some(until));
     world.expire_at(until);
     assert_eq!(world.retries, [waiting.at]);

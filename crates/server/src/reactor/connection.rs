@@ -329,6 +329,9 @@ impl Connection {
         }
         self.commands.report_closed(&self.link, context);
         if self.commands.drains() {
+            if let Some(devices) = self.commands.devices_being_changed() {
+                context.shared.registry().note_drain(self.handle, devices);
+            }
             // The control thread says so if it takes long.
             context.shared.wake_control();
         }

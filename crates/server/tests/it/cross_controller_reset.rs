@@ -17,7 +17,7 @@ use ebof_nvme::log::{
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{Nsid, Sgl, Sqe};
+use ebof_nvme::{Nsid, Sgl, Sqe, Status};
 use ebof_server::SteppedTarget;
 use zerocopy::FromBytes;
 
@@ -165,4 +165,62 @@ fn the_same_seed_gives_the_same_instances_and_another_one_others() {
     };
     assert_eq!(instances(7), instances(7));
     assert_ne!(instances(7).0.random, instances(8).0.random);
+}
+
+// @test data.command-quiesce-time
+#[test]
+fn after_cqt_nothing_overtakes_what_a_device_that_hangs_has_of_a_lost_controller() {
+    let shelf = Arc::new(Shelf::default());
+    let disks = [Held::new(), Held::new()];
+    for (path, disk) in ["hangs", "works"].into_iter().zip(&disks) {
+        shelf.put(path, Arc::clone(disk) as _);
+    }
+    let environment = environment(50, &shelf);
+    let clock = environment.clock.clone();
+    let target = start(one_subsystem(["hangs:16M", "works:16M"]), environment);
+    let mut rig = Rig { target, clock, disk: Arc::clone(&disks[0]) };
+    let (mut lost, impacted) = rig.controller();
+    let mut queue = rig.io_queue(impacted);
+    let (mut other, own) = rig.controller();
+    let mut path = rig.io_queue(own);
+    let cqt = Duration::from_millis(cqt_ms(&mut rig, &mut other));
+    rig.disk.hold();
+    let write = |host: &mut Host, rig: &mut Rig, nsid, byte: u8| {
+        let mut sqe = transfer(nvm::WRITE, 0, 8).with_nsid(Nsid(nsid));
+        sqe.cid = 5.into();
+        sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 4096 });
+        host.0.submit(Capsule { sqe, data: Some(Arc::from([byte; 4096].as_slice())) }).unwrap();
+        rig.settle();
+        host.0.poll().unwrap().map(|completion| completion.cqe.status())
+    };
+    assert_eq!(write(&mut queue, &mut rig, 1, 1), None, "the old one is at the device");
+    // The host goes silent on one path, and uses the other one: KATO is 60 s.
+    while !is_closed(&mut lost) {
+        rig.clock.advance(Duration::from_secs(1));
+        rig.settle();
+        assert!(write(&mut path, &mut rig, 2, 2).is_some_and(|status| status.is_success()));
+        rig.call(&mut other, Sqe::new(admin::KEEP_ALIVE));
+    }
+    // A target looks at its deadlines when they are due.
+    let end = rig.clock.now() + cqt;
+    while rig.clock.now() < end {
+        rig.clock.advance(Duration::from_millis(50));
+        rig.settle();
+    }
+    for _ in 0..3 {
+        let status = write(&mut path, &mut rig, 1, 3).expect("it does not wait");
+        assert!(status.is(Status::ANA_TRANSITION) && !status.is_dnr(), "{status}");
+        assert_eq!(rig.disk.waiting(), 1, "nothing of it is at the device");
+        assert!(write(&mut path, &mut rig, 2, 2).is_some_and(|status| status.is_success()), "another device");
+        rig.clock.advance(Duration::from_secs(9));
+        rig.call(&mut other, Sqe::new(admin::KEEP_ALIVE));
+    }
+    rig.disk.release();
+    rig.settle();
+    assert!(write(&mut path, &mut rig, 1, 3).is_some_and(|status| status.is_success()));
+}
+
+fn cqt_ms(rig: &mut Rig, host: &mut Host) -> u64 {
+    let data = rig.data(host, Sqe::new(admin::IDENTIFY).with_cdw(10, 1));
+    IdentifyController::read_from_bytes(&data).unwrap().cqt.get().into()
 }
