@@ -290,6 +290,10 @@ impl NvmeQueue {
             self.lanes.controller(lane).note_trouble(Trouble::Repeated);
             return self.requeue.push(command);
         }
+        // The others may refuse it now, and give access later.
+        let is_lost_here = status.is(Status::ANA_PERSISTENT_LOSS);
+        let waits = is_lost_here && self.lanes.may_come_back(lane, Nsid(command.io.reference.nsid));
+        let status = if waits { Status::ANA_INACCESSIBLE } else { status };
         let Err(command) = self.requeue.delay(command, status) else {
             return self.lanes.controller(lane).note_trouble(Trouble::Repeated);
         };

@@ -350,6 +350,14 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         may_go
     }
 
+    /// Whether a path may still give access to a namespace that this one has lost for good: another
+    /// one that is there, or comes back.
+    #[must_use]
+    pub fn may_come_back(&self, lane: usize, nsid: Nsid) -> bool {
+        let others = self.lanes.iter().enumerate().filter(|(number, other)| *number != lane && other.is_enabled);
+        others.map(|(_, other)| other.access.rank(nsid.0)).any(|rank| rank != Rank::Lost)
+    }
+
     /// What stands between a command that was lost on a path and its repetition.
     #[must_use]
     pub fn fence(&self, lane: usize) -> Arc<Fence> {

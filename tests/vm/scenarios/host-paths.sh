@@ -1,0 +1,147 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # variables of lib.sh, host.sh and run.sh, which read this file
+# host-paths: ebof's host with two paths to one block device, in one guest: with ebof's target in a
+# network namespace, behind two links that are cut, lose packets or go one way only, and that is
+# stopped and killed; and with the kernel's target and its ANA groups.
+# @test paths.links
+
+served=nqn.2014-08.org.example:paths
+kernel=nqn.2014-08.org.example:kernel
+
+machine() {
+  needs_ebof || return
+  boot_guest -t 600 -m 1536 --
+}
+
+guest() {
+  local link
+  ebof_in_guest || return
+  check "modprobe" modprobe -a ublk_drv veth sch_netem nvmet nvmet-tcp || return
+  check "a network namespace with two links" links || return
+  truncate -s 64M /root/disk.img
+  check "ebof serve listens on both" target_up || { note </target.log; return; }
+  nqn=$served
+  check "ebof connect over the first link" "$ebof" connect -t tcp -a 10.1.0.1 -s 4420 -n $nqn -k 5 -c 1 || return
+  device=$(grep -oE '/dev/ublkb[0-9]+' <<<"$out" | head -n 1)
+  check "it makes a block device" test -b "$device" || return
+  check_says "ebof connect over the second link makes a path of it" 'nvme0c1, a path of nvme0' \
+    "$ebof" connect -t tcp -a 10.2.0.1 -s 4420 -n $nqn -k 5 -c 1 || return
+  check_equal "there is one block device" 1 "$(lsblk -dno NAME | grep -c ublkb)"
+  check_says "ebof list-subsys has both paths" 'nvme0c1 tcp traddr=10.2.0.1,trsvcid=4420 live optimized' "$ebof" list-subsys
+  note <<<"$out"
+  check_says "ebof show-topology, too" 'nvme0c0 tcp traddr=10.1.0.1,trsvcid=4420 live optimized /dev/ublkb' "$ebof" show-topology
+  check_fails "a third time over the same link is refused" 'already connected' "$ebof" connect -t tcp -a 10.2.0.1 -s 4420 -n $nqn
+  step_own_target
+  check "ebof disconnect" "$ebof" disconnect -n $nqn
+  check "SIGTERM ends the target with status 0" stop target TERM 30
+  check "it did not panic" eval "! grep -n panicked /target.log"
+  step_kernel_target
+}
+
+# Two links between this namespace (host ends h1, h2) and one of the target's.
+links() {
+  ip netns add target && ip -n target link set lo up || return 1
+  local number
+  for number in 1 2; do
+    ip link add h$number type veth peer name t$number netns target &&
+      ip addr add 10.$number.0.2/24 dev h$number && ip link set h$number up &&
+      ip -n target addr add 10.$number.0.1/24 dev t$number && ip -n target link set t$number up || return 1
+  done
+}
+target_up() {
+  cat >/root/paths.toml <<TOML
+[[ports]]
+name = "fabric0"
+listen = "tcp://10.1.0.1:4420"
+[[ports]]
+name = "fabric1"
+listen = "tcp://10.2.0.1:4420"
+[[subsystems]]
+nqn = "$served"
+allow_any_host = true
+namespaces = ["/root/disk.img"]
+TOML
+  start target ip netns exec target "$ebof" serve --confine all --state /root/state --control /root/control.sock --config /root/paths.toml
+  until_true 30 eval "reached 1 && reached 2"
+}
+reached() { timeout 1 bash -c "</dev/tcp/10.$1.0.1/4420"; }
+
+# during TEXT LIMIT-MS BEGIN END: what is written during it reads back, and nothing takes longer.
+# BEGIN is done after a second, and END three seconds later.
+during() {
+  local text=$1 limit=$2 begin=$3 end=$4 status=0 longest job
+  step "$text"
+  fio --name=paths --filename="$device" --rw=randwrite --bs=4k --size=8M --iodepth=8 --rate_iops=2000 --time_based --runtime=6 \
+    --ioengine=libaio --direct=1 --verify=crc32c --do_verify=1 --verify_fatal=1 --output-format=json --output=/tmp/fio.json >/tmp/fio.out 2>&1 &
+  job=$!
+  sleep 1
+  check "it begins" "$begin"
+  sleep 3
+  check "it ends" "$end"
+  wait $job || status=$?
+  check_equal "no command has failed, and what was written reads back" 0 $status || note </tmp/fio.out
+  # Remarks are before the JSON.
+  longest=$(sed -n '/^{/,$p' /tmp/fio.json | jq '.jobs[0].write.clat_ns.max / 1e6 | floor')
+  note <<<"the longest write: $longest ms"
+  check "no write has taken longer than $limit ms" test "$longest" -le "$limit"
+}
+target_set() { "$ebof" target --control /root/control.sock set "$@"; }
+is_inaccessible() { target_set port fabric0 ana.1=inaccessible --yes; }
+is_optimized() { target_set port fabric0 ana.1=; }
+closes_one() { target_set subsystem $served ports='["fabric1"]' --yes; }
+opens_both() { target_set subsystem $served ports='["fabric0","fabric1"]' --yes && until_true 60 both_live; }
+both_live() { [[ $("$ebof" path nvme0 -o json | jq -c '[.Paths[].State]') == '["live","live"]' ]]; }
+here() { tc qdisc replace dev h1 root netem "$@"; }
+there() { ip netns exec target tc qdisc replace dev t1 root netem "$@"; }
+is_cut() { here loss 100% && there loss 100%; }
+goes_one_way() { there loss 100%; }
+loses_packets() { here loss 5% && there loss 5%; }
+is_whole() {
+  tc qdisc del dev h1 root 2>/dev/null
+  ip netns exec target tc qdisc del dev t1 root 2>/dev/null
+  until_true 60 both_live
+}
+stops() { kill -STOP "${process[target]}"; }
+continues() { kill -CONT "${process[target]}" && until_true 60 both_live; }
+dies() {
+  stop target KILL 30
+  sleep 1
+  target_up
+}
+is_back() { until_true 60 both_live; }
+
+step_own_target() {
+  during "the access changes" 1000 is_inaccessible is_optimized
+  during "the target closes a path" 1500 closes_one opens_both
+  during "a link is cut" 4000 is_cut is_whole
+  during "a link goes one way only" 4000 goes_one_way is_whole
+  during "a link loses packets" 4000 loses_packets is_whole
+  during "the target stops for a while" 8000 stops continues
+  during "the target is killed, and started again" 15000 dies is_back
+  local policy
+  for policy in round-robin queue-depth latency numa; do
+    check "ebof path --policy $policy" "$ebof" path nvme0 --policy $policy
+    verified_writes "fio verifies with it" "$device" --bsrange=4k-128k --size=16M --iodepth=16
+  done
+  note < <("$ebof" path nvme0)
+}
+
+step_kernel_target() {
+  step "the kernel's target with ANA groups"
+  nqn=$kernel
+  check "a RAM disk" modprobe brd rd_nr=1 rd_size=$((64 * 1024)) || return
+  check "nvmet: a subsystem" nvmet_subsystem $nqn /dev/ram0
+  check "nvmet: two ports" eval "nvmet_port 1 tcp 127.0.0.1 4421 $nqn && nvmet_port 2 tcp 127.0.0.1 4422 $nqn" || return
+  check "ebof connect to the first" "$ebof" connect -t tcp -a 127.0.0.1 -s 4421 -n $nqn -c 1 || return
+  device=$(grep -oE '/dev/ublkb[0-9]+' <<<"$out" | head -n 1)
+  check "ebof connect to the second" "$ebof" connect -t tcp -a 127.0.0.1 -s 4422 -n $nqn -c 1 || return
+  during "the access changes" 1000 kernel_inaccessible kernel_optimized
+  during "the kernel closes a path" 1500 kernel_closes kernel_opens
+  check "the RAM disk has what is read" eval "cmp $device /dev/ram0"
+  check "ebof disconnect" "$ebof" disconnect -n $nqn
+  nvmet_clear
+}
+kernel_inaccessible() { echo inaccessible >"$nvmet/ports/1/ana_groups/1/ana_state"; }
+kernel_optimized() { echo optimized >"$nvmet/ports/1/ana_groups/1/ana_state"; }
+kernel_closes() { rm "$nvmet/ports/1/subsystems/$kernel"; }
+kernel_opens() { ln -s "$nvmet/subsystems/$kernel" "$nvmet/ports/1/subsystems/" && until_true 60 both_live; }
