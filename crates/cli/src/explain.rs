@@ -89,7 +89,48 @@ fn admin(device: &str, sqe: &Sqe, status: Status) -> Option<String> {
     if sqe.opcode == opcode::IDENTIFY && known(&[Status::INVALID_FIELD]) {
         return Some(format!("the controller does not have this data structure (CNS {low:02x}h)"));
     }
+    if sqe.opcode == opcode::CROSS_CONTROLLER_RESET
+        && let Some(sentence) = other_reset(device, status)
+    {
+        return Some(sentence);
+    }
     general(device, sqe, status)
+}
+
+/// Explains `status` of Cross-Controller Reset.
+fn other_reset(device: &str, status: Status) -> Option<String> {
+    let list = [
+        (
+            Status::CROSS_CONTROLLER_RESET_IN_PROGRESS,
+            format!("that controller is being reset already: `ebof cross-ctrl-reset-log {device}` shows how far"),
+        ),
+        (
+            Status::CROSS_CONTROLLER_RESET_LOG_FULL,
+            format!("entries of earlier resets fill the log: `ebof cross-ctrl-reset-log {device} -R` removes them"),
+        ),
+        (
+            Status::CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED,
+            format!(
+                "as many resets are under way as {device} has at a time (ccrl in `ebof id-ctrl {device}`): wait for one of \
+                 them to end"
+            ),
+        ),
+        (
+            Status::INVALID_FIELD,
+            "no controller of this subsystem that is known is this instance, or it is the one that was asked: CNTLID, \
+             CIU and CIRN have to be those of its `ebof id-ctrl`"
+                .to_owned(),
+        ),
+        (
+            Status::OPERATION_DENIED,
+            "that controller is another host's: hosts have their own controllers reset only".to_owned(),
+        ),
+        (
+            Status::INVALID_OPCODE,
+            format!("{device} does not reset other controllers: ccrl in `ebof id-ctrl {device}` is 0"),
+        ),
+    ];
+    list.iter().find(|(other, _)| status.is(*other)).map(|(_, sentence)| sentence.clone())
 }
 
 /// Explains `status` of an I/O command.

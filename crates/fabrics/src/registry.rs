@@ -443,7 +443,7 @@ impl Registry {
             notices.extend(reset::on_end(&mut self.controllers.instances, &association, reset_by));
         }
         if queue.draining.is_fenced {
-            self.fences(&mut notices).follow();
+            self.fences(&mut notices).follow(&association);
         }
         notices.extend(self.drains.free(&self.controllers));
         notices

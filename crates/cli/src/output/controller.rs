@@ -36,7 +36,7 @@ static CONTROLLER: FieldTable<IdentifyController> = table! { LineFormat::wide(10
     ctratt.hex().explained(field::ctratt::BITS), rrls.hex(), bpcap.hex(), nssl.hex(), plsi,
     cntrltype.below(|data| format!("  {}", data.controller_type().name())),
     fguid.shown(|data| Uuid(data.fguid).to_string()),
-    crdt1, crdt2, crdt3, crcap, nvmsr, vwci, mec, oacs.hex().explained(field::oacs::BITS),
+    crdt1, crdt2, crdt3, crcap, ciu, cirn.shown(|data| format!("{:016x}", data.cirn.get())), nvmsr, vwci, mec, oacs.hex().explained(field::oacs::BITS),
     acl.below(|data| format!("  {} Abort commands at a time", data.abort_limit())),
     aerl.below(|data| format!("  {} Asynchronous Event Requests at a time", data.async_event_limit())),
     frmw.hex().explained(field::frmw::BITS), lpa.hex().explained(field::lpa::BITS),
@@ -65,7 +65,11 @@ static CONTROLLER: FieldTable<IdentifyController> = table! { LineFormat::wide(10
     nanagrpid,
     pels
         .below(|data| format!("  a persistent event log of {} bytes at most", u64::from(data.pels.get()) << 16)),
-    domainid, kpioc, mptfawr, megcap, tmpthha.hex(), cqt,
+    domainid, kpioc, mptfawr, megcap, tmpthha.hex(),
+    cqt.below(|data| match data.cqt.get() {
+        0 => "  not said".to_owned(),
+        ms => format!("  {ms} ms after the host is lost, none of its commands is executed"),
+    }),
     sqes.hex().below(|data| entry_bytes(data.sqes)),
     cqes.hex().below(|data| entry_bytes(data.cqes)),
     maxcmd, nn, oncs.hex().explained(field::oncs::BITS), fuses.hex().explained(field::fuses::BITS),
@@ -76,6 +80,10 @@ static CONTROLLER: FieldTable<IdentifyController> = table! { LineFormat::wide(10
     ioccsz
         .below(|data| format!("  {} bytes of data in an I/O command capsule", data.in_capsule_data_bytes())),
     iorcsz, icdoff, fcatt.hex().explained(field::fcatt::BITS), msdbd, ofcs.explained(field::ofcs::BITS), dctype,
+    ccrl.below(|data| match data.ccrl {
+        0 => "  no Cross-Controller Reset".to_owned(),
+        most => format!("  {most} Cross-Controller Resets at a time"),
+    }),
 };
 
 fn threshold(kelvin: u16) -> String {

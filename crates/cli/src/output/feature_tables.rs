@@ -167,6 +167,7 @@ const EVENTS: &[Row<U32>] = &[
     bit("AVE Discovery Log Page Change Notification", 29).only_json(),
     bit("Pull Model DDC Request Log Page Change Notification", 28).only_json(),
     event("Zone Descriptor Changed Notices", AsyncEventConfig::ZONE_DESCRIPTOR),
+    event("Cross-Controller Reset Completed Notices", AsyncEventConfig::CROSS_CONTROLLER_RESET).only_text(),
     event("Allocated Namespace Attribute Notices", AsyncEventConfig::ALLOCATED_NAMESPACE_ATTRIBUTE).only_text(),
     event("Reachability Group", AsyncEventConfig::REACHABILITY_GROUP).only_json(),
     event("Reachability Association", AsyncEventConfig::REACHABILITY_ASSOCIATION).only_json(),

@@ -9,6 +9,7 @@ pub(crate) mod command_sets;
 pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod controller;
+pub(crate) mod cross_controller_reset;
 pub(crate) mod directive;
 pub(crate) mod discovery;
 pub(crate) mod done;

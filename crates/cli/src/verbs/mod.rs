@@ -13,6 +13,7 @@ mod connect_file;
 mod connections;
 pub(crate) mod controller;
 pub(crate) mod copy;
+mod cross_controller_reset;
 mod directive;
 mod directives;
 pub(crate) mod discover;
@@ -199,6 +200,13 @@ pub(crate) static VERBS: [Verb; 104] = [
     Verb::new(Group::Inspect, "ana-log", &OnDevice(Admin, Raw, ana::AnaLog::on))
         .about("Show the Asymmetric Namespace Access log")
         .example("ebof ana-log nvme0"),
+    Verb::new(
+        Group::Inspect,
+        "cross-ctrl-reset-log",
+        &OnDevice(Admin, Raw, cross_controller_reset::CrossCtrlResetLog::on),
+    )
+    .about("Show the Cross-Controller Reset log")
+    .example("ebof cross-ctrl-reset-log nvme0"),
     Verb::new(Group::Inspect, "self-test-log", &OnDevice(Admin, Structure, self_test::SelfTestLogVerb::on))
         .about("Show the Device Self-test log")
         .example("ebof self-test-log nvme0"),

@@ -87,27 +87,31 @@ pub(super) struct Fences<'r> {
 impl Fences<'_> {
     /// Fences off the queues of lost controllers that have been draining for too long.
     pub(super) fn raise(&mut self, now_ms: u64) {
-        let mut any = false;
+        let mut lost = Vec::new();
         for entry in self.controllers.entries.values_mut().filter(|entry| entry.association.is_closing()) {
+            let mut is_fenced = false;
             for queue in entry.queues.iter_mut().filter(|queue| !queue.id.is_admin()) {
                 if queue.draining.fence_at_ms().is_some_and(|at| at <= now_ms) {
                     queue.draining.is_fenced = true;
-                    any = true;
+                    is_fenced = true;
                 }
             }
+            lost.extend(is_fenced.then(|| Arc::clone(&entry.association)));
         }
-        if any {
-            self.follow();
+        for association in lost {
+            self.follow(&association);
         }
     }
 
-    /// Shows hosts what they may use now, where that has changed.
-    pub(super) fn follow(&mut self) {
-        let lost: Vec<_> = self.controllers.entries.values().filter_map(left_behind).collect();
+    /// Shows the host of a controller that is lost what it may use now, where that has changed.
+    pub(super) fn follow(&mut self, lost: &Association) {
+        let all = self.controllers.entries.values();
+        let of_host = all.filter(|entry| same_host(&entry.association, lost));
+        let left: Vec<_> = of_host.filter_map(left_behind).collect();
         let live = self.controllers.entries.values_mut().filter(|entry| !entry.association.is_closing());
-        for entry in live.filter(|entry| !entry.association.discovery) {
+        for entry in live.filter(|entry| same_host(&entry.association, lost)) {
             let mut fence = Fence::default();
-            for (_, of_lost) in lost.iter().filter(|(other, _)| same_host(&entry.association, other)) {
+            for (_, of_lost) in left.iter().filter(|(other, _)| same_host(&entry.association, other)) {
                 fence.all |= of_lost.all;
                 fence.devices.extend(&of_lost.devices);
             }

@@ -39,7 +39,9 @@ impl OtherReset<'_> {
     pub(super) fn decide(&mut self, controller: &mut Controller) -> Outcome {
         let instance = ControllerInstance::decode(&self.executing.sqe());
         let own = &controller.association;
-        if own.instance() == instance {
+        // Controllers without a random number are not told to their hosts as instances: those of
+        // virtual machines, above all.
+        if own.instance() == instance || instance.random == 0 {
             return Err(Fault::field(byte::CDW10));
         }
         let controllers = &mut self.registry.controllers;
