@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::io::remote::{Inbox, Remote};
+use crate::io::stats::IoStats;
 use crate::job::Job;
-use crate::remote::{Inbox, Remote};
-use crate::stats::IoStats;
 use crate::{Class, Completion, Error};
 
 /// Advances the simulation, and returns whether anything has happened.

@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
-use crate::open_file::Handle;
-use crate::size::round_up;
+use crate::error::size::round_up;
+use crate::job::open_file::Handle;
 
 /// What has become of something that was to be finished or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

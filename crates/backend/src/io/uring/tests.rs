@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::open_file::{Kind, OpenFile};
+use crate::job::open_file::{Kind, OpenFile};
 use crate::{Buffer, Class, Geometry, Operation, Request};
 
 /// A ring, and a file whose reads end when something is written to the file.

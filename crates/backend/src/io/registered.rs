@@ -2,7 +2,7 @@
 //! each request.
 //!
 //! Owns the indices of the ring's table of buffers, and decides which regions get one. The calls
-//! that change the table are the ring's (`uring.rs`).
+//! that change the table are the ring's (`io/uring.rs`).
 //!
 //! A region is registered when it has been in some transfers already (for memory that is used once
 //! or twice it would not pay), with one ring only, and for as long as it lives. It may end on

@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::io::remote::{Inbox, Remote};
+use crate::io::stats::IoStats;
 use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
-use crate::remote::{Inbox, Remote};
-use crate::stats::IoStats;
 use crate::{Completion, Error, Vital};
 
 /// Threads per engine. Beyond a few, more of them wait for the same medium.

@@ -14,11 +14,11 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
+use crate::io::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
+use crate::io::remote::{Inbox, Remote};
+use crate::io::stats::IoStats;
 use crate::job::{BATCH_MAX, Job, Progress, SEGMENTS_MAX, Step};
-use crate::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
-use crate::remote::{Inbox, Remote};
-use crate::segments::SharedRange;
-use crate::stats::IoStats;
+use crate::request::segments::SharedRange;
 use crate::{Completion, Error, Region};
 
 /// An io_uring with its requests in flight.

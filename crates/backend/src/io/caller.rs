@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use crate::io::stats::IoStats;
+use crate::io::threads::perform;
 use crate::job::{Job, Progress};
-use crate::stats::IoStats;
-use crate::threads::perform;
 use crate::{Completion, Error};
 
 /// The last request that was done, until its completion is taken.
