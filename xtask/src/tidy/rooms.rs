@@ -31,7 +31,6 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("fabrics", (33, 15)),
     ("manage", (18, 9)),
     ("nvme", (26, 6)),
-    ("qualify", (15, 10)),
     ("simulation", (19, 8)),
     ("verbs", (20, 8)),
 ];
