@@ -32,7 +32,6 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("manage", (18, 9)),
     ("nvme", (26, 6)),
     ("simulation", (19, 8)),
-    ("verbs", (20, 8)),
 ];
 
 /// Modules and layers.
