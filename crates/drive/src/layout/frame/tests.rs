@@ -227,7 +227,7 @@ fn every_kind_of_record_has_golden_bytes() {
 
 /// Rows of the document's table of records: number, kind, bytes.
 fn documented() -> Vec<(u8, &'static str, &'static str)> {
-    let text = include_str!("../../../../docs/data-file.md");
+    let text = include_str!("../../../../../docs/data-file.md");
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
         let number = cells.next()?.parse().ok()?;

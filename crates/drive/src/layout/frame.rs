@@ -15,9 +15,9 @@ use crc_fast::CrcAlgorithm;
 pub use flushed::{FLUSHED_BYTES, Flushed};
 pub use kind::Kind;
 
-use crate::block_format::{BlockFormat, TAGS_PER_PAGE};
+use crate::layout::tag::Tag;
 use crate::namespace::VolumeId;
-use crate::tag::Tag;
+use crate::namespace::block_format::{BlockFormat, TAGS_PER_PAGE};
 
 /// Bytes of a frame, and of a checkpoint's header.
 pub const FRAME_BYTES: usize = 4096;

@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 use ebof_nvme::{ControllerId, Nsid};
 
 use crate::drive::{Capacity, Drive, Managers};
-use crate::firmware::Personality;
 use crate::function::{Function, Primary};
-use crate::health::Condition;
+use crate::logs::health::Condition;
+use crate::maintenance::firmware::Personality;
+use crate::maintenance::sanitize::Restriction;
 use crate::namespace::Namespace;
 use crate::profile::Profile;
 use crate::reservation::Reservations;
-use crate::sanitize::Restriction;
 
 /// A snapshot of a drive. Each change of the drive makes a new one.
 #[derive(Clone, Debug, PartialEq)]

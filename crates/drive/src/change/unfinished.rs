@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::function::Function;
 use crate::namespace::VolumeId;
-use crate::placement::Attachments;
+use crate::namespace::placement::Attachments;
 use crate::stored::hex;
 
 /// What a drive's objects were before a transaction that is not over.

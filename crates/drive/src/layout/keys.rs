@@ -7,7 +7,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::frame::{FRAME_BYTES, crc};
+use crate::layout::frame::{FRAME_BYTES, crc};
 use crate::namespace::VolumeId;
 
 /// Bytes of a wrapped key: two keys for AES-256 in XTS mode, and 8 bytes for the integrity check

@@ -6,7 +6,7 @@
 //! tagged  | data of fewer blocks                       | pages with a tag for each block     |
 //! ```
 //! A tag has [`TAG_BYTES`]; a page of tags has [`TAG_PAGE_BYTES`] and begins with a header of the
-//! size of a tag. Their contents are in [`tag`](crate::tag).
+//! size of a tag. Their contents are in [`tag`](crate::layout::tag).
 
 /// Bytes of the tag of a block.
 pub const TAG_BYTES: u64 = 16;

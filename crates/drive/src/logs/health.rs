@@ -19,7 +19,7 @@ use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::{EnduranceGroupInformation, SmartHealth, critical_warning, endurance_warning};
 use serde::{Deserialize, Serialize};
 
-use crate::event_log::Thermal;
+use crate::logs::event_log::Thermal;
 
 /// The composite temperature of a drive without a sensor: 35 degrees Celsius.
 pub const TEMPERATURE_KELVIN: u16 = 308;

@@ -1,5 +1,5 @@
 //! The kinds of records in journal frames and checkpoints, and their numbers on the medium. What a
-//! record of each kind holds is in `frame.rs`; `docs/data-file.md` has the bytes.
+//! record of each kind holds is in `layout/frame.rs`; `docs/data-file.md` has the bytes.
 
 /// The kind of a record: the number that it begins with. A number is never used for anything else,
 /// and a reader refuses numbers that it does not know.

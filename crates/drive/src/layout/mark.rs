@@ -6,7 +6,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::frame::{FLUSHED_BYTES, FRAME_BYTES, Flushed, crc};
+use crate::layout::frame::{FLUSHED_BYTES, FRAME_BYTES, Flushed, crc};
 
 const MAGIC: [u8; 8] = *b"EBOFMRK1";
 /// A mark fits into the smallest unit that a medium writes as a whole.

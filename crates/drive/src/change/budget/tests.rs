@@ -16,16 +16,16 @@ use serde_json::json;
 use super::*;
 use crate::change::{Change, State};
 use crate::drive::{Capacity, Decision, Drive, Request, Settings};
-use crate::error_log;
-use crate::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Series};
 use crate::function::{self, FunctionId, PortNames};
-use crate::health::{Activity, Usage};
 use crate::layout::Layout;
+use crate::layout::frame::{CHANGE_BYTES_MAX, Checkpoint, FRAME_BYTES, Series};
+use crate::logs::error_log;
+use crate::logs::health::{Activity, Usage};
+use crate::logs::telemetry::{CONTROLLER_BYTES_MAX, Capture};
 use crate::namespace::NewNamespace;
 use crate::profile::Profile;
 use crate::request::{DecisionInput, Origin};
 use crate::reservation::Command;
-use crate::telemetry::{CONTROLLER_BYTES_MAX, Capture};
 
 const CNTLIDS: u16 = 4096;
 const NAMESPACES: u32 = Profile::NAMESPACES_MAX;
@@ -138,7 +138,7 @@ fn register_all(drive: &mut Drive) {
 
 fn fill_logs(drive: &mut Drive) {
     let event = json!({ "kind": 255, "cntlid": 65535, "at_ms": u64::MAX, "data": "fe".repeat(230) });
-    for _ in 0..2 * crate::event_log::EVENTS_MAX {
+    for _ in 0..2 * crate::logs::event_log::EVENTS_MAX {
         drive.apply(Change::Happened { event: serde_json::from_value(event.clone()).unwrap() });
     }
     assert!(drive.state().events.len() > 4000);
