@@ -30,7 +30,6 @@ const EXCEPTIONS: &[(&str, Size)] = &[
     ("fabrics", (33, 15)),
     ("manage", (18, 9)),
     ("nvme", (26, 6)),
-    ("simulation", (19, 8)),
 ];
 
 /// Modules and layers.

@@ -18,8 +18,8 @@ use ebof_sockets::SimulatedStream as _;
 use ebof_tcp::Digest;
 use ebof_tcp::host::{CommandData, Connection, ConnectionConfig, Event, R2t};
 
-use crate::fabric::Fabric;
-use crate::stream::{End, Watch};
+use crate::transport::fabric::Fabric;
+use crate::transport::stream::{End, Watch};
 
 /// A command and its data.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use ebof_loopback::{Breaker, ConnectError, Port};
 use ebof_sockets::Stream;
 
 use crate::random::Random;
-use crate::stream::{self, Carriage, End, Watch};
-use crate::wire::RdmaRoute;
+use crate::transport::stream::{self, Carriage, End, Watch};
+use crate::transport::wire::RdmaRoute;
 
 /// One host's way to the target. Clones are the same way.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::Fabric;
+    use crate::transport::fabric::Fabric;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
