@@ -1,5 +1,7 @@
 //! The documents: each verb is described in the section of its group, the list of all verbs is
-//! that of the table, and each JSON document is described.
+//! that of the table, and each JSON document is described. Commands in messages are checked, too.
+
+mod advice;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
