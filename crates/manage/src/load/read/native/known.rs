@@ -7,11 +7,11 @@ use ebof_nvme::Nqn;
 
 use super::places;
 use crate::config::{Config, ManagedDrive, Subsystem};
+use crate::diagnostic::nearest::nearest;
 use crate::diagnostic::{Collector, MAX_ITEMS, Span};
 use crate::drive::Drive;
-use crate::nearest::nearest;
-use crate::read::tree::Node;
-use crate::read::values::{self, Unique, as_string};
+use crate::load::read::tree::Node;
+use crate::load::read::values::{self, Unique, as_string};
 
 /// What subsystems may refer to.
 #[derive(Default)]

@@ -11,10 +11,10 @@ use ebof_nvme::nqn::NqnError;
 use ebof_nvme::{Nqn, Uuid};
 
 use crate::config::{Eui64, Nguid};
+use crate::diagnostic::nearest::nearest;
 use crate::diagnostic::{Collector, Span};
 use crate::drive::Drive;
-use crate::nearest::nearest;
-use crate::read::tree::{Node, Value};
+use crate::load::read::tree::{Node, Value};
 use crate::units::{DURATION_FORM, SIZE_FORM, format_duration, format_size, parse_duration, parse_size};
 
 /// Values that must be unique, and where each was used first.

@@ -4,9 +4,9 @@ use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
 use crate::config::{AnaStates, Port, PortTls, Referral, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::listen::{DEFAULT_PORT, Listen, Transport, parse_address, parse_port};
-use crate::read::table::{Table, beginning};
-use crate::read::tree::Node;
-use crate::read::values::{self, as_string};
+use crate::load::read::table::{Table, beginning};
+use crate::load::read::tree::Node;
+use crate::load::read::values::{self, as_string};
 
 /// What nvmet-tcp takes when the file says -1: four pages (Linux, drivers/nvme/target/tcp.c).
 const NVMET_TCP_INLINE_BYTES: u32 = 16384;

@@ -3,8 +3,8 @@
 use crate::config::Port;
 use crate::diagnostic::Span;
 use crate::listen::Listen;
-use crate::read::table::beginning;
-use crate::read::tree::{KeyEntry, Node, Value};
+use crate::load::read::table::beginning;
+use crate::load::read::tree::{KeyEntry, Node, Value};
 
 /// The value of a key.
 fn value<'n>(node: &'n Node, key: &str) -> Option<&'n Node> {

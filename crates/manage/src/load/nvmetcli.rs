@@ -10,10 +10,10 @@ use std::collections::HashSet;
 
 use crate::config::{Config, limits};
 use crate::diagnostic::Collector;
-use crate::read::native::Known;
-use crate::read::table::{Table, beginning};
-use crate::read::tree::{Node, Value};
-use crate::read::values::{self, as_string};
+use crate::load::read::native::Known;
+use crate::load::read::table::{Table, beginning};
+use crate::load::read::tree::{Node, Value};
+use crate::load::read::values::{self, as_string};
 
 mod port;
 mod subsystem;

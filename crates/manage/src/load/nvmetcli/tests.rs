@@ -4,7 +4,7 @@ use crate::config::{BlockSize, Config, PortTls};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::load;
 
-const SAVED: &str = include_str!("../../testdata/nvmet-tcp.json");
+const SAVED: &str = include_str!("../../../testdata/nvmet-tcp.json");
 
 fn lines(items: &[Diagnostic]) -> Vec<String> {
     items.iter().map(|item| format!("{}:{}: {}: {}", item.line, item.column, item.severity, item.message)).collect()

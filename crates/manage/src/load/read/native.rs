@@ -7,9 +7,9 @@ use ebof_grammar::keys::is_key;
 use crate::config::{AnaStates, Assigned, Config, Host, KeyPlace, Port, PortTls, Referral, TargetOptions, limits};
 use crate::diagnostic::Collector;
 use crate::listen::{Listen, Transport};
-use crate::read::table::Table;
-use crate::read::tree::{KeyEntry, Node, Value};
-use crate::read::values::{self, as_string, mismatch};
+use crate::load::read::table::Table;
+use crate::load::read::tree::{KeyEntry, Node, Value};
+use crate::load::read::values::{self, as_string, mismatch};
 
 mod backing;
 mod drive;

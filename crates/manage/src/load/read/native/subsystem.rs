@@ -9,9 +9,9 @@ use super::known::{Known, KnownDrive};
 use crate::config::{Assigned, BlockSize, IdentityRule, Namespace, Subsystem, default_uuid, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
-use crate::read::table::{Table, beginning};
-use crate::read::tree::{Node, Value};
-use crate::read::values::{self, Unique};
+use crate::load::read::table::{Table, beginning};
+use crate::load::read::tree::{Node, Value};
+use crate::load::read::values::{self, Unique};
 
 /// Reads a subsystem.
 pub(super) fn read(node: &Node, known: &mut Known, out: &mut Collector<'_>) -> Option<Subsystem> {

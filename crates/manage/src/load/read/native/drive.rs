@@ -9,9 +9,9 @@ use super::known::{Known, KnownDrive};
 use crate::config::{Attach, FORGETFUL, ManagedDrive, READ_ONLY, WITHOUT_SIZE, is_drive_name, limits};
 use crate::diagnostic::{Collector, Span};
 use crate::drive::{Drive, FileDrive};
-use crate::read::table::Table;
-use crate::read::tree::{Node, Value};
-use crate::read::values::{self, as_string, mismatch};
+use crate::load::read::table::Table;
+use crate::load::read::tree::{Node, Value};
+use crate::load::read::values::{self, as_string, mismatch};
 use crate::units::format_size;
 
 /// Reads a drive.

@@ -4,11 +4,11 @@
 
 use std::ops::RangeInclusive;
 
+use crate::diagnostic::nearest::nearest;
 use crate::diagnostic::{Collector, MAX_ITEMS, Span};
 use crate::keys::{Form, Key};
-use crate::nearest::nearest;
-use crate::read::tree::{KeyEntry, Node, Value};
-use crate::read::values::{self, as_string, mismatch};
+use crate::load::read::tree::{KeyEntry, Node, Value};
+use crate::load::read::values::{self, as_string, mismatch};
 
 /// A table that is being read. A key becomes known by being read.
 pub(crate) struct Table<'t> {

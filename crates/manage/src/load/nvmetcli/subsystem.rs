@@ -8,9 +8,9 @@ use super::{Import, ignore_unknown, loose_boolean, loose_integer, loose_string};
 use crate::config::{BlockSize, Namespace, Subsystem, limits};
 use crate::diagnostic::Collector;
 use crate::drive::Drive;
-use crate::read::table::{Table, beginning};
-use crate::read::tree::{Node, Value};
-use crate::read::values::{self, Unique, as_string};
+use crate::load::read::table::{Table, beginning};
+use crate::load::read::tree::{Node, Value};
+use crate::load::read::values::{self, Unique, as_string};
 use ebof_grammar::backing::checked_path;
 
 /// Reads a subsystem.

@@ -2,9 +2,9 @@
 
 use crate::diagnostic::Collector;
 use crate::drive::{Drive, FileDrive};
-use crate::read::table::Table;
-use crate::read::tree::{Node, Value};
-use crate::read::values::{self, as_string, mismatch};
+use crate::load::read::table::Table;
+use crate::load::read::tree::{Node, Value};
+use crate::load::read::values::{self, as_string, mismatch};
 use ebof_grammar::backing::checked_path;
 
 /// `drive = "disk.img:10G"` or

@@ -5,7 +5,7 @@ use ebof_nvme::Nqn;
 use super::places;
 use crate::config::{Config, KeyPlace, Port, PortTls, Subsystem, TargetOptions};
 use crate::diagnostic::{Collector, Severity};
-use crate::read::tree::Node;
+use crate::load::read::tree::Node;
 
 /// What was found at the place of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
