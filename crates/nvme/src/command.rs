@@ -1,12 +1,18 @@
 //! The submission queue entry and the completion queue entry (Base, Common Command Format and
 //! Common Completion Queue Entry Layout).
 
+pub mod data_pointer;
+pub mod opcode;
+pub mod sgl;
+pub mod status;
+
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::{Cid, Nsid, QueueId};
-use crate::sgl::SglDescriptor;
-use crate::status::Status;
+use crate::name::id::{Cid, Nsid, QueueId};
+
+use sgl::SglDescriptor;
+use status::Status;
 
 /// A submission queue entry: one command, 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

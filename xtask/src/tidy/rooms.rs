@@ -27,7 +27,6 @@ const TABLED: &[&str] = &["initiator", "medium", "server"];
 const EXCEPTIONS: &[(&str, Size)] = &[
     ("cli", (17, 7)),
     ("fabrics", (33, 15)),
-    ("nvme", (26, 6)),
 ];
 
 /// Modules and layers.

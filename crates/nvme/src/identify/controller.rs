@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U16, U32, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::text::{Text, set_ascii};
-use crate::nqn::Nqn;
+use crate::name::nqn::Nqn;
 use crate::property::Version;
 use crate::table::values;
 

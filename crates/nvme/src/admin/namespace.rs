@@ -8,9 +8,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::Nsid;
+use crate::command::opcode::admin;
 use crate::identify::Csi;
-use crate::opcode::admin;
+use crate::name::id::Nsid;
 use crate::table::values;
 
 /// Namespace Management, dwords 1, 10 and 11. NSID names the namespace to delete (FFFFFFFFh all of

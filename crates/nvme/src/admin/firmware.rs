@@ -4,7 +4,7 @@
 //! NVMe Base 2.1, "Firmware Commit command", "Firmware Image Download command".
 
 use crate::command::Sqe;
-use crate::opcode::admin;
+use crate::command::opcode::admin;
 use crate::table::values;
 
 /// Firmware Image Download, dwords 10 and 11: which piece of the image the data is.

@@ -9,8 +9,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::Nsid;
-use crate::opcode::nvm;
+use crate::command::opcode::nvm;
+use crate::name::id::Nsid;
 
 /// Copy, dwords 10 to 15: where to copy to. The data is the source range entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
 
-use crate::id::Nsid;
-use crate::nqn::{Nqn, NqnError};
+use crate::name::id::Nsid;
+use crate::name::nqn::{Nqn, NqnError};
 
 /// A transport that a URI can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use crate::command::Sqe;
-use crate::sgl::{Sgl, SglDescriptor};
+use crate::command::sgl::{Sgl, SglDescriptor};
 
 /// A command's data pointer (Base, Common Command Format: PSDT and DPTR) as it stands there, so
 /// that keeping it costs next to nothing: whoever moves the data decodes it.

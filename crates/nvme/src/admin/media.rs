@@ -5,10 +5,10 @@
 //! Set 1.1, "Format NVM command".
 
 use crate::command::Sqe;
-use crate::id::Nsid;
+use crate::command::opcode::admin;
 use crate::identify::ProtectionType;
 use crate::log::SelfTestCode;
-use crate::opcode::admin;
+use crate::name::id::Nsid;
 use crate::table::values;
 
 /// Format NVM, dword 10. NSID FFFFFFFFh is every namespace.

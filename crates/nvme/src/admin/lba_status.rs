@@ -8,8 +8,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::Nsid;
-use crate::opcode::admin;
+use crate::command::opcode::admin;
+use crate::name::id::Nsid;
 use crate::table::values;
 
 /// Get LBA Status, dwords 10 to 13.

@@ -10,10 +10,10 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::ControllerId;
+use crate::command::opcode::admin;
 use crate::identify::IDENTIFY_BYTES;
 pub use crate::identify::field::crt::{INTERRUPT_RESOURCES, QUEUE_RESOURCES};
-use crate::opcode::admin;
+use crate::name::id::ControllerId;
 use crate::table::values;
 
 /// Virtualization Management, dwords 10 and 11. Dword 0 of the completion has the number of

@@ -6,7 +6,7 @@
 
 use crate::command::Sqe;
 use crate::connect;
-use crate::id::Nsid;
+use crate::name::id::Nsid;
 
 /// Dwords 10 and 11 of Security Send and Security Receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::opcode::{admin, fabrics};
+    use crate::command::opcode::{admin, fabrics};
 
     #[test]
     fn the_commands_have_the_layout_of_the_specification() {

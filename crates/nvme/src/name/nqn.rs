@@ -76,7 +76,8 @@ impl Nqn {
         if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control() || c.is_whitespace()) {
             return Err(NqnError::Control { at });
         }
-        if text.strip_prefix(Self::UUID_PREFIX).is_some_and(|uuid| crate::id::uuid::HostId::parse(uuid).is_none()) {
+        if text.strip_prefix(Self::UUID_PREFIX).is_some_and(|uuid| crate::name::id::uuid::HostId::parse(uuid).is_none())
+        {
             return Err(NqnError::BadUuid);
         }
         Ok(Self(text.to_string()))
@@ -121,7 +122,7 @@ impl Nqn {
 
     /// A UUID-based name.
     #[must_use]
-    pub fn from_uuid(uuid: crate::id::uuid::Uuid) -> Self {
+    pub fn from_uuid(uuid: crate::name::id::uuid::Uuid) -> Self {
         Self(alloc::format!("{}{uuid}", Self::UUID_PREFIX))
     }
 

@@ -4,8 +4,8 @@ use super::*;
 use ebof_testkit::hex;
 use proptest::prelude::*;
 
-const EXTENDED: &str = include_str!("../../testdata/reservation_extended.hex");
-const PLAIN: &str = include_str!("../../testdata/reservation_report.hex");
+const EXTENDED: &str = include_str!("../../../testdata/reservation_extended.hex");
+const PLAIN: &str = include_str!("../../../testdata/reservation_report.hex");
 
 fn registrants() -> [ReportedRegistrant; 2] {
     let first = ReportedRegistrant {

@@ -9,9 +9,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::{ControllerId, Nsid};
+use crate::command::opcode::nvm;
 use crate::identify::field::rescap;
-use crate::opcode::nvm;
+use crate::name::id::{ControllerId, Nsid};
 use crate::table::values;
 
 /// Reservation Type (RTYPE).
