@@ -3,6 +3,10 @@
 //! device is.
 
 mod ana;
+pub(crate) mod discovery;
+pub(crate) mod function;
+pub(crate) mod provision;
+pub(crate) mod secrets;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -18,10 +22,11 @@ use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
-use crate::function::Function;
-use crate::secrets::HostSecrets;
-use crate::secrets::PskSource;
 pub use ana::{GROUPS_MAX, GroupStates, refusal};
+
+use function::Function;
+use secrets::HostSecrets;
+use secrets::PskSource;
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -26,7 +26,6 @@ const TABLED: &[&str] = &["initiator", "medium", "server"];
 /// with fewer, they are listed with those.
 const EXCEPTIONS: &[(&str, Size)] = &[
     ("cli", (17, 7)),
-    ("fabrics", (33, 15)),
 ];
 
 /// Modules and layers.

@@ -4,8 +4,8 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::{Nsid, Status};
 
 use crate::model::{Namespace, Subsystem};
-use crate::outcome::{Fault, byte};
 use crate::task::Extent;
+use crate::task::outcome::{Fault, byte};
 
 /// The namespace that an I/O command names.
 pub(crate) fn namespace(subsystem: &Subsystem, nsid: Nsid) -> Result<&Namespace, Fault> {

@@ -19,9 +19,9 @@ use zerocopy::FromBytes;
 
 use crate::association::Association;
 use crate::controller::Controller;
-use crate::executing::Executing;
 use crate::model::Subsystem;
-use crate::outcome::{Decision, Detail, Fault, Outcome, byte};
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Detail, Fault, Outcome, byte};
 use crate::task::{DriveTask, Task};
 
 /// Whether the Admin Queue of a subsystem with a drive takes the command.

@@ -9,7 +9,7 @@ use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::log::Lid;
 use ebof_nvme::{Cid, Status};
 
-use crate::outcome::{Decision, Fault, Outcome};
+use crate::task::outcome::{Decision, Fault, Outcome};
 
 /// Events and the requests that wait for them. Everything in it is bounded: requests by AERL,
 /// events by their kinds.

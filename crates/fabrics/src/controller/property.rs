@@ -14,7 +14,7 @@ use ebof_nvme::connect::Property;
 use ebof_nvme::property::{Cap, Cc, Csts, Version, offset};
 
 use crate::association::Association;
-use crate::outcome::{Fault, byte};
+use crate::task::outcome::{Fault, byte};
 
 /// The version of the Base specification that is announced (VS, and VER of Identify Controller).
 pub(crate) const VERSION: Version = Version::V2_1;

@@ -12,9 +12,9 @@ use ebof_nvme::{ControllerId, HostId, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::association::Association;
-use crate::executing::Executing;
 use crate::model::{Namespace, Subsystem};
-use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{DriveTask, Task};
 
 /// Whether it is a command of this module.
@@ -32,7 +32,7 @@ pub(crate) fn check(namespace: &Namespace, access: Access) -> Result<(), Fault> 
     }
     Err(match namespace.right {
         Right::Barred(status) | Right::ReadForNow(status) => Fault::transient(status),
-        _ => Fault::new(Status::RESERVATION_CONFLICT),
+        Right::Free | Right::Full | Right::ReadOnly | Right::Nothing => Fault::new(Status::RESERVATION_CONFLICT),
     })
 }
 
@@ -48,7 +48,9 @@ pub(crate) fn check_flush(namespace: &Namespace) -> Result<(), Fault> {
         {
             Ok(())
         }
-        _ => check(namespace, Access::Write),
+        Right::Free | Right::Full | Right::ReadOnly | Right::Nothing | Right::Barred(_) | Right::ReadForNow(_) => {
+            check(namespace, Access::Write)
+        }
     }
 }
 

@@ -9,10 +9,10 @@ use ebof_nvme::lba_status::{CompletionCondition, GetLbaStatus, StatusAction, sta
 use ebof_nvme::opcode::Direction;
 use ebof_nvme::{Sqe, Status};
 
+use crate::admin::identify;
 use crate::association::Association;
-use crate::identify;
 use crate::model::Subsystem;
-use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{LbaStatusQuery, Task};
 
 /// Takes a command.

@@ -180,7 +180,9 @@ impl SglRules {
                 }
                 Ok(length)
             }
-            _ => Err(Fault::at(Status::SGL_TYPE_INVALID, byte::SGL_IDENTIFIER)),
+            Sgl::InCapsule { .. } | Sgl::Keyed { .. } | Sgl::LastSegment { .. } | Sgl::Unsupported { .. } => {
+                Err(Fault::at(Status::SGL_TYPE_INVALID, byte::SGL_IDENTIFIER))
+            }
         }
     }
 

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use ebof_nvme::{Cid, Cqe, Status};
 
-use crate::executing::Executing;
 use crate::task::Task;
+use crate::task::executing::Executing;
 
 /// What becomes of a command that a queue has taken or gone on with.
 #[derive(Debug, PartialEq, Eq)]

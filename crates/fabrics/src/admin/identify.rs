@@ -24,13 +24,15 @@ use ebof_nvme::property::Version;
 use ebof_nvme::{ControllerId, Nqn, Nsid, Sqe, Status, Uuid};
 use zerocopy::IntoBytes;
 
+use crate::admin::drive;
 use crate::association::Association;
+use crate::association::error_log;
+use crate::controller::property::VERSION;
+use crate::io::copy;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
-use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::property::VERSION;
 use crate::task::FUSED_BLOCKS_MAX;
 use crate::task::Task;
-use crate::{copy, drive, error_log};
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 
 /// Keep alive granularity (KAS) in milliseconds. The target's timers are finer, but a host gains
 /// nothing from that.

@@ -15,13 +15,13 @@ use ebof_nvme::opcode::{Direction, FABRICS, admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
+use crate::admin::drive;
 use crate::association::Counts;
 use crate::controller::{Controller, Kind};
-use crate::drive;
-use crate::executing::Executing;
 use crate::model::{Health, Subsystem};
-use crate::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::Task;
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 
 /// The command that `executing` is.
 pub(crate) fn command_of(executing: &Executing) -> GetLogPage {
@@ -90,7 +90,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Lid::FEATURE_EFFECTS => {
             let mut effects = feature_effects(&controller.kind);
             if controller.association.is_memory_based() {
-                let own = crate::feature::OF_MEMORY;
+                let own = crate::admin::feature::OF_MEMORY;
                 own.iter().for_each(|&fid| effects.set(fid, FeatureEffects::FSUPP.with_scope(scope::CONTROLLER)));
             }
             effects.as_bytes().to_vec()
@@ -283,7 +283,7 @@ fn memory_effects(log: &mut CommandsSupportedAndEffects) {
 /// Feature Identifiers Supported and Effects.
 fn feature_effects(kind: &Kind) -> FeaturesSupportedAndEffects {
     let mut log = FeaturesSupportedAndEffects::default();
-    for &fid in crate::feature::identifiers(kind) {
+    for &fid in crate::admin::feature::identifiers(kind) {
         let effects = match fid {
             Fid::ERROR_RECOVERY | Fid::RESERVATION_NOTIFICATION_MASK | Fid::RESERVATION_PERSISTENCE => {
                 FeatureEffects::FSUPP.with_scope(scope::NAMESPACE)

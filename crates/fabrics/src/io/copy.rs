@@ -15,12 +15,12 @@ use ebof_nvme::protection::{Rules, Tags, prinfo};
 use ebof_nvme::{Sqe, Status};
 
 use crate::association::Association;
-use crate::executing::Executing;
-use crate::extent::{namespace, place, writable};
+use crate::io::extent::{namespace, place, writable};
+use crate::io::protection::rules;
+use crate::io::reservation;
 use crate::model::{Limits, Namespace, Subsystem};
-use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::protection::rules;
-use crate::reservation;
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{self, CopyChecks, CopyPlan, CopyRange, IoTask, Task};
 
 /// Takes a command.

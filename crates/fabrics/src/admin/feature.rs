@@ -15,12 +15,12 @@ use ebof_nvme::opcode::Direction;
 use ebof_nvme::{HostId, Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::admin::{drive, identify, memory};
 use crate::association::Association;
 use crate::controller::{Controller, Features, Kind};
-use crate::executing::Executing;
-use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{DriveTask, Task};
-use crate::{drive, identify, memory};
 
 /// The features of a controller.
 pub(crate) fn identifiers(kind: &Kind) -> &'static [Fid] {

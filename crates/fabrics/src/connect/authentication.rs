@@ -13,9 +13,9 @@ use ebof_nvme::opcode::{Direction, FABRICS, fabrics};
 use ebof_nvme::security::Security;
 use ebof_nvme::{Sqe, Status};
 
-use crate::executing::Executing;
-use crate::outcome::{self, Decision, Fault, SglRules, byte};
-use crate::secrets::HostSecrets;
+use crate::model::secrets::HostSecrets;
+use crate::task::executing::Executing;
+use crate::task::outcome::{self, Decision, Fault, SglRules, byte};
 use crate::task::{Authenticate, Task};
 
 /// The most data of either command, bytes. Hosts of today allocate as much for every message.

@@ -12,7 +12,7 @@ use ebof_nvme::{QueueId, Sqe, Status};
 
 use crate::association::Association;
 use crate::controller::Controller;
-use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{RingTask, Task};
 
 /// Interrupt vectors that a controller has at most: as many as fit into the table of a function.
@@ -32,7 +32,7 @@ pub(crate) fn vectors(controller: &Controller) -> u16 {
 /// CAP of a controller with queues of so many entries.
 #[must_use]
 pub fn capabilities(queue_entries: u16, ready_timeout_ms: u32) -> Cap {
-    crate::property::cap_of(queue_entries, ready_timeout_ms, true)
+    crate::controller::property::cap_of(queue_entries, ready_timeout_ms, true)
 }
 
 /// Takes one of these commands.

@@ -12,7 +12,7 @@ use ebof_nvme::protection::{Rules, Tags};
 use ebof_nvme::{Sqe, Status};
 
 use crate::model::Namespace;
-use crate::outcome::{Fault, byte};
+use crate::task::outcome::{Fault, byte};
 use crate::task::{ProtectionChecks, TransferKind};
 
 /// What is done about the protection information of a command's blocks. `range` is the command's;
