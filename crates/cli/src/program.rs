@@ -1,5 +1,11 @@
 //! The command line: parser, help, man pages and completions are built from the table of verbs
-//! (`verbs`). Runs a verb and reports its result; what a verb does is in `verbs`.
+//! (`verbs`), whose rows are in `program/verb.rs`. Runs a verb and reports its result; what a verb
+//! does is in `verbs`.
+
+mod directory;
+mod letters;
+mod tips;
+pub(crate) mod verb;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -14,11 +20,8 @@ use crate::device::dry_run::NotSent;
 use crate::failure::{self, Failure};
 use crate::global::{Global, LogFormat, OutputFormat};
 use crate::output::{print, say, show};
-use crate::verb::{Run, Verb};
 
-mod directory;
-mod letters;
-mod tips;
+use verb::{Run, Verb};
 
 /// Drives over NVMe/TCP, served and attached from user space.
 #[derive(Debug, Parser)]

@@ -4,6 +4,7 @@
 pub(crate) mod ana;
 mod any_namespace;
 pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod blocks;
 mod boot_partition;
 pub(crate) mod completion;
@@ -43,6 +44,7 @@ mod on_device;
 pub(crate) mod pages;
 mod passthru;
 pub(crate) mod property;
+mod qualify;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
 mod reach;
@@ -66,7 +68,7 @@ use self::on_device::OnDevice;
 use self::on_device::Results::{Plain, Raw, Structure};
 use crate::device::Needs::{Admin, Io};
 use crate::program::Program;
-use crate::verb::{Group, Of, OfProgram, Outcome, Verb};
+use crate::program::verb::{Group, Of, OfProgram, Outcome, Verb};
 
 impl Program {
     /// A program with `own` verbs and all those of this crate.
@@ -345,13 +347,13 @@ pub(crate) static VERBS: [Verb; 103] = [
         .about("Send any I/O command")
         .example("ebof io-passthru nvme0n1 -O 0x02 --cdw10 8 --data-len 512")
         .letters(&[("dry_run", 'd')]),
-    Verb::new(Group::Measure, "bench", &Of::<crate::bench::Args>(|args, global| crate::bench::run(&args, global)))
+    Verb::new(Group::Measure, "bench", &Of::<bench::Args>(|args, global| bench::run(&args, global)))
         .about("Measure a load on namespaces, files and devices")
         .example("ebof bench disk.img --rw randread --bs 4K --iodepth 32"),
     Verb::new(
         Group::Measure,
         "qualify",
-        &Of::<crate::qualify::Args>(|args, global| crate::qualify::run(&args, global)),
+        &Of::<qualify::Args>(|args, global| qualify::run(&args, global)),
     )
     .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
     .example(

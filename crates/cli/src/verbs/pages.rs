@@ -5,7 +5,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use crate::program::Program;
-use crate::verb::Verb;
+use crate::program::verb::Verb;
 
 mod markdown;
 

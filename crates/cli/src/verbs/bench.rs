@@ -30,7 +30,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::show;
 use crate::output::text::si;
-use crate::verb::Outcome;
+use crate::program::verb::Outcome;
 use view::Reports;
 
 /// A load.

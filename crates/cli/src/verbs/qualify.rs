@@ -25,12 +25,12 @@ use ebof_qualify::runner::{Provenance, Runner, RunnerError};
 use ebof_qualify::store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::bench::bytes;
 use crate::device::{QueueArgs, UriArgs, check_options};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::{say, show};
-use crate::verb::Outcome;
+use crate::program::verb::Outcome;
+use crate::verbs::bench::bytes;
 use crate::verbs::question::ask_for_name;
 use attach::Connecting;
 use progress::Bar;

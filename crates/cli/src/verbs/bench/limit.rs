@@ -22,7 +22,7 @@ use crate::global::Global;
 use crate::output::json::Object;
 use crate::output::text::si;
 use crate::output::{View, show};
-use crate::verb::Outcome;
+use crate::program::verb::Outcome;
 
 pub(super) const HEADING: &str = "The limit of the loopback";
 /// The name and version of the schema.

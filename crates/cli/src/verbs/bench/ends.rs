@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::global::{Global, OutputFormat};
 use crate::output::json::Object;
 use crate::output::{View, print, show};
-use crate::verb::Outcome;
+use crate::program::verb::Outcome;
 
 /// The arguments of both.
 #[derive(Clone, Debug, clap::Args)]
