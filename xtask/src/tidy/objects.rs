@@ -28,7 +28,6 @@ const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("simulation", "InitiatorHost", 2),
     ("simulation", "RawHost", 2),
     ("simulation", "World", 21),
-    ("state", "StateDirectory", 2),
 ];
 
 /// A crate and a type in it.
