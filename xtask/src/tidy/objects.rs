@@ -18,7 +18,6 @@ const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("initiator", "Attempt", 3),
     ("nvme", "Sqe", 3),
     ("rdma", "Connection", 3),
-    ("redfish", "View", 2),
     ("server", "DirectFunction", 2),
     ("server", "Rdma", 4),
     ("server", "Shared", 2),
