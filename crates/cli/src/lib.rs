@@ -51,6 +51,7 @@ pub use supervisor::Supervisor;
 pub use verbs::bench::server::Server;
 pub use verbs::completion::answer as complete;
 pub use verbs::config::load as load_configuration;
+pub use verbs::program_with;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -44,7 +44,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ebof_attach::daemon;
-use ebof_cli::{Group, Of, Program, Verb};
+use ebof_cli::{Group, Of, Verb};
 use tracing::level_filters::LevelFilter;
 
 /// The verbs beside those of `ebof_cli`.
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         logging::start_of_daemon(directory);
         return daemon::run(directory);
     }
-    let program = Program::new(&VERBS);
+    let program = ebof_cli::program_with(&VERBS);
     if ebof_cli::complete(&program, &args) {
         return ExitCode::SUCCESS;
     }

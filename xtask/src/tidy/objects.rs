@@ -11,8 +11,6 @@ use super::tree::Tree;
 /// are listed with those.
 const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("attach", "Daemon", 2),
-    ("cli", "ControlClient", 2),
-    ("cli", "Program", 2),
     ("fabrics", "Queue", 4),
     ("fabrics", "Subsystem", 3),
     ("initiator", "Attempt", 3),

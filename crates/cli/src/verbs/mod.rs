@@ -70,11 +70,10 @@ use crate::device::Needs::{Admin, Io};
 use crate::program::Program;
 use crate::program::verb::{Group, Of, OfProgram, Outcome, Verb};
 
-impl Program {
-    /// A program with `own` verbs and all those of this crate.
-    pub fn new(own: &'static [Verb]) -> Self {
-        Self::of(own.iter().chain(&VERBS))
-    }
+/// A program with `own` verbs and all those of this crate.
+#[must_use]
+pub fn program_with(own: &'static [Verb]) -> Program {
+    Program::new(own.iter().chain(&VERBS))
 }
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use ebof_cli::Program;
 
 /// Commands that are not verbs: the hidden one that `connect` starts, named in an ADR.
 const NO_VERBS: [&str; 1] = ["hold"];
@@ -218,7 +217,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
         return None;
     }
     if !whole && options.iter().all(|word| word.starts_with('-')) && !verb.starts_with('-') {
-        let mut command = Program::new(&crate::VERBS).command();
+        let mut command = ebof_cli::program_with(&crate::VERBS).command();
         command.build();
         let Some(found) = command.find_subcommand(verb) else {
             return Some(format!("there is no verb {verb}"));
@@ -234,7 +233,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
         return options.iter().find(|word| !known(word)).map(|word| format!("{verb} has no {word}"));
     }
     let args: Vec<OsString> = words.iter().map(OsString::from).collect();
-    match Program::new(&crate::VERBS).matches(&args) {
+    match ebof_cli::program_with(&crate::VERBS).matches(&args) {
         // The name of a group of actions.
         Err(error) if !whole && error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => None,
         Err(error) if error.use_stderr() => Some(error.to_string()),
@@ -264,7 +263,7 @@ fn commands_in_hints_are_valid() {
 
 #[test]
 fn options_in_texts_exist() {
-    let mut command = Program::new(&crate::VERBS).command();
+    let mut command = ebof_cli::program_with(&crate::VERBS).command();
     command.build();
     let mut known: Vec<String> = vec!["--help".into(), "--version".into()];
     // Those of actions, too: `target add drive`.

@@ -3,10 +3,11 @@
 
 use std::ffi::OsString;
 
-use super::{Program, letters};
+use crate::program::letters;
+use crate::verbs::program_with;
 
 /// The options of nvme-cli 2.13, extracted from its sources.
-const TABLE: &str = include_str!("../../testdata/nvme-cli-2.13.txt");
+const TABLE: &str = include_str!("../../../testdata/nvme-cli-2.13.txt");
 
 /// What is not here: namespaces with zones; what asks nvme-cli itself for something (its
 /// configuration files); what other options do as well.
@@ -39,7 +40,7 @@ fn letters_of(argument: &clap::Arg) -> Vec<char> {
 
 #[test]
 fn options_have_nvme_clis_names_and_letters() {
-    let mut command = Program::new(&[]).command();
+    let mut command = program_with(&[]).command();
     command.build();
     let mut mistakes = Vec::new();
     let mut absent = Vec::new();
@@ -70,7 +71,7 @@ fn options_have_nvme_clis_names_and_letters() {
 
 fn tip(line: &str) -> Option<String> {
     let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    let mut error = Program::new(&[]).parse(&args).err()?;
+    let mut error = program_with(&[]).parse(&args).err()?;
     letters::hint(&mut error, &args);
     letters::hinted(&error)
 }
@@ -99,7 +100,7 @@ fn short_options_of_earlier_releases_get_a_hint() {
         let tip = tip(&format!("ebof {line}")).unwrap_or_else(|| panic!("no hint: {line}"));
         assert!(tip.contains(&format!("is {today} here")), "{line}: {tip}");
         let args: Vec<OsString> = format!("ebof {followed}").split(' ').map(OsString::from).collect();
-        assert!(Program::new(&[]).parse(&args).is_ok(), "{followed}");
+        assert!(program_with(&[]).parse(&args).is_ok(), "{followed}");
     }
     // Not where something else is wrong.
     for line in ["get-log nvme0 -o json", "set-feature nvme0 -f 7", "id-ctrl nvme0 -o xml", "get-log nvme0 -i x"] {
@@ -111,7 +112,7 @@ fn short_options_of_earlier_releases_get_a_hint() {
 fn minus_t_is_the_time_out_unless_a_verb_uses_it_otherwise() {
     let timeout = |line: &str| {
         let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Program::new(&[]).parse(&args).unwrap_or_else(|error| panic!("{line}: {error}")).global.timeout()
+        program_with(&[]).parse(&args).unwrap_or_else(|error| panic!("{line}: {error}")).global.timeout()
     };
     let seconds = |seconds| Some(std::time::Duration::from_secs(seconds));
     assert_eq!(timeout("ebof id-ctrl nvme0 -t 5000"), seconds(5));
