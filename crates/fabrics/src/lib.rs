@@ -51,7 +51,7 @@ pub use ebof_drive::reservation::Right;
 pub use association::{Association, Counters, Counts};
 pub use connect::{Arrival, Attachment, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 pub use model::function::{Function, function_nqn};
-pub use model::provision::Backing;
+pub use model::provision::{Backing, adopt_drive};
 pub use model::secrets::{Channel, HostSecrets, PskSource, SecureChannelId, TlsPeer};
 pub use model::{
     DataId, DeviceId, DiscoveryIdentity, GROUPS_MAX, GroupStates, Health, Limits, Metadata, Model, Namespace,

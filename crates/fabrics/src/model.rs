@@ -507,6 +507,20 @@ impl Subsystem {
         let last = self.allocated().sorted.last().map_or(0, |last| last.nsid.0);
         Nsid(last.max(self.namespaces_max()))
     }
+
+    /// Whether this is the own subsystem of a drive with functions, whose managers act for the
+    /// primary controller.
+    #[must_use]
+    pub fn has_functions(&self) -> bool {
+        self.function.is_none() && self.drive.as_ref().is_some_and(|drive| !drive.functions.is_empty())
+    }
+
+    /// The drive's own subsystem, if this is one of a drive or of a function of it; otherwise its
+    /// own name.
+    #[must_use]
+    pub fn drive_nqn(&self) -> &Nqn {
+        self.function.as_ref().map_or(&self.nqn, |function| &function.drive)
+    }
 }
 
 impl Namespace {

@@ -12,7 +12,6 @@ use super::tree::Tree;
 const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("attach", "Daemon", 2),
     ("fabrics", "Queue", 4),
-    ("fabrics", "Subsystem", 3),
     ("initiator", "Attempt", 3),
     ("nvme", "Sqe", 3),
     ("rdma", "Connection", 3),

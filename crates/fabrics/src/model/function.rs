@@ -32,66 +32,43 @@ impl Function {
     pub fn io_queues(&self) -> u16 {
         self.queues.saturating_sub(1)
     }
-}
 
-impl Subsystem {
-    /// The subsystems of the drive's functions, if this is that of a drive. `place` gives the port
-    /// with a name. A function whose NQN would be too long is left out; the configuration refuses
-    /// such drives.
-    pub fn functions(&self, place: impl Fn(&str) -> Option<PortId>) -> Vec<Self> {
-        let Some(view) = self.drive.as_ref().filter(|_| self.function.is_none()) else { return Vec::new() };
+    /// The subsystems of the functions of a drive, if `drive` is its own subsystem. `place` gives
+    /// the port with a name. A function whose NQN would be too long is left out; the configuration
+    /// refuses such drives.
+    pub fn subsystems(drive: &Subsystem, place: impl Fn(&str) -> Option<PortId>) -> Vec<Subsystem> {
+        let Some(view) = drive.drive.as_ref().filter(|_| drive.function.is_none()) else { return Vec::new() };
         let subsystem = |(&id, function): (&u16, &ebof_drive::Function)| {
-            let nqn = function_nqn(&self.nqn, FunctionId(id))?;
+            let nqn = function_nqn(&drive.nqn, FunctionId(id))?;
             let ports = if function.online { function.ports.iter().filter_map(&place).collect() } else { Vec::new() };
-            Some(self.of_function(nqn, FunctionId(id), function, ports, view))
+            let function = Self {
+                drive: drive.nqn.clone(),
+                id: FunctionId(id),
+                online: function.online,
+                queues: function.queues,
+                interrupts: function.interrupts,
+                share: function.share,
+            };
+            Some(function.subsystem(nqn, ports, drive, view))
         };
         view.functions.iter().filter_map(subsystem).collect()
     }
 
-    fn of_function(
-        &self,
-        nqn: Nqn,
-        id: FunctionId,
-        function: &ebof_drive::Function,
-        ports: Vec<PortId>,
-        view: &Arc<View>,
-    ) -> Self {
+    /// Its subsystem, made from that of its drive.
+    fn subsystem(self, nqn: Nqn, ports: Vec<PortId>, drive: &Subsystem, view: &View) -> Subsystem {
         let has = |nsid| {
             let at = view.namespaces.binary_search_by_key(&nsid, |(nsid, _)| *nsid);
-            at.is_ok_and(|at| view.namespaces[at].1.functions.contains(&id.0))
+            at.is_ok_and(|at| view.namespaces[at].1.functions.contains(&self.id.0))
         };
-        let own = self.namespaces.retaining(|namespace| has(namespace.nsid));
-        let namespaces = own.changing(for_all_hosts);
-        let function = Function {
-            drive: self.nqn.clone(),
-            id,
-            online: function.online,
-            queues: function.queues,
-            interrupts: function.interrupts,
-            share: function.share,
-        };
-        Self {
+        let own = drive.namespaces.retaining(|namespace| has(namespace.nsid));
+        Subsystem {
             nqn,
             ports,
-            cntlid_min: self.cntlid_min.max(ControllerId(FunctionId::MAX + 1)),
-            namespaces,
-            function: Some(function),
-            ..self.clone()
+            cntlid_min: drive.cntlid_min.max(ControllerId(FunctionId::MAX + 1)),
+            namespaces: own.changing(for_all_hosts),
+            function: Some(self),
+            ..drive.clone()
         }
-    }
-
-    /// Whether this is the own subsystem of a drive with functions, whose managers act for the
-    /// primary controller.
-    #[must_use]
-    pub fn has_functions(&self) -> bool {
-        self.function.is_none() && self.drive.as_ref().is_some_and(|drive| !drive.functions.is_empty())
-    }
-
-    /// The drive's own subsystem, if this is one of a drive or of a function of it; otherwise its
-    /// own name.
-    #[must_use]
-    pub fn drive_nqn(&self) -> &Nqn {
-        self.function.as_ref().map_or(&self.nqn, |function| &function.drive)
     }
 }
 

@@ -30,38 +30,35 @@ pub struct Backing {
     pub read_only: bool,
 }
 
-impl Subsystem {
-    /// Becomes the subsystem of a drive: its namespaces, limits and identity. A namespace for which
-    /// `backing` has nothing is left out.
-    ///
-    /// # Errors
-    /// The namespaces do not make a table.
-    pub fn adopt(
-        &mut self,
-        view: Arc<View>,
-        backing: impl Fn(&ebof_drive::Namespace) -> Option<Backing>,
-    ) -> Result<(), TableError> {
-        let namespaces = view.namespaces.iter();
-        let namespaces: Vec<_> = namespaces
-            .filter_map(|(nsid, namespace)| Some(shown(&view, *nsid, namespace, backing(namespace)?)))
-            .collect();
-        self.namespaces = NamespaceTable::new(namespaces)?;
-        self.serial.clone_from(&view.serial);
-        self.model.clone_from(&view.model);
-        self.firmware.clone_from(&view.revision);
-        let condition = &view.condition;
-        self.health = Health {
-            temperature_kelvin: condition.kelvin,
-            available_spare: condition.spare_percent(),
-            available_spare_threshold: SPARE_THRESHOLD_PERCENT,
-            percentage_used: view.percentage_used,
-            read_only: condition.read_only,
-            degraded: condition.degraded,
-            ..self.health
-        };
-        self.drive = Some(view);
-        Ok(())
-    }
+/// Makes a subsystem that of a drive, with its namespaces, limits and identity. A namespace for
+/// which `backing` has nothing is left out.
+///
+/// # Errors
+/// The namespaces do not make a table.
+pub fn adopt_drive(
+    subsystem: &mut Subsystem,
+    view: Arc<View>,
+    backing: impl Fn(&ebof_drive::Namespace) -> Option<Backing>,
+) -> Result<(), TableError> {
+    let namespaces = view.namespaces.iter();
+    let namespaces: Vec<_> =
+        namespaces.filter_map(|(nsid, namespace)| Some(shown(&view, *nsid, namespace, backing(namespace)?))).collect();
+    subsystem.namespaces = NamespaceTable::new(namespaces)?;
+    subsystem.serial.clone_from(&view.serial);
+    subsystem.model.clone_from(&view.model);
+    subsystem.firmware.clone_from(&view.revision);
+    let condition = &view.condition;
+    subsystem.health = Health {
+        temperature_kelvin: condition.kelvin,
+        available_spare: condition.spare_percent(),
+        available_spare_threshold: SPARE_THRESHOLD_PERCENT,
+        percentage_used: view.percentage_used,
+        read_only: condition.read_only,
+        degraded: condition.degraded,
+        ..subsystem.health
+    };
+    subsystem.drive = Some(view);
+    Ok(())
 }
 
 fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Backing) -> Namespace {
