@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ebof_state::StateDirectory;
+use ebof_state::{Appended, StateDirectory};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::ChainHead;
@@ -71,7 +71,7 @@ impl Source for StateDirectory {
     }
 
     fn lines(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.read_appended(name, FILE_BYTES_MAX).map_err(io::Error::other)
+        Appended::read(self, name, FILE_BYTES_MAX).map_err(io::Error::other)
     }
 
     fn stored(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

@@ -92,10 +92,10 @@ impl AuditLog {
         let file = match file {
             None => None,
             Some((name, bytes)) => {
-                let mut file = directory.open_appended(&name)?;
+                let mut file = Appended::open(&directory, &name)?;
                 if file.bytes() > bytes {
                     let rest = file.bytes() - bytes;
-                    directory.cut(&mut file, bytes)?;
+                    file.cut(&directory, bytes)?;
                     notes.push(note("unfinished", &format!("{rest} bytes of a record that was not finished were cut")));
                 }
                 Some(file)
@@ -148,9 +148,9 @@ impl AuditLog {
         }
         let mut file = match self.file.take() {
             Some(file) => file,
-            None => self.directory.open_appended(&files::name_of(first)).map_err(io::Error::other)?,
+            None => Appended::open(&self.directory, &files::name_of(first)).map_err(io::Error::other)?,
         };
-        let appended = self.directory.append(&mut file, text.as_bytes());
+        let appended = file.append(&self.directory, text.as_bytes());
         if file.bytes() > 0 && self.firsts.last().is_none_or(|last| files::name_of(*last) != file.name()) {
             self.firsts.extend(files::first_of(file.name()));
         }
@@ -170,7 +170,7 @@ impl AuditLog {
     /// They cannot be written now.
     fn look_after_file(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let standing = self.directory.standing(file)?;
+        let standing = file.standing(&self.directory)?;
         let (name, last) = (file.name().to_owned(), self.head.n);
         let mut aside = String::new();
         let what = match standing {
@@ -196,7 +196,7 @@ impl AuditLog {
                 }
             },
         };
-        self.directory.restore_appended(file)?;
+        file.restore(&self.directory)?;
         let again = format!("its records up to {last} were written again");
         self.found.push(note(what, &format!("{name} was {what} while the target ran, and {again}{aside}")));
         Ok(())
@@ -208,7 +208,7 @@ impl AuditLog {
             // What is missing by then is known to have made room, before it is gone.
             let first = self.firsts[1];
             let is_known = self.store(first).is_ok();
-            if !is_known || self.directory.remove_appended(&files::name_of(self.firsts[0])).is_err() {
+            if !is_known || Appended::remove(&self.directory, &files::name_of(self.firsts[0])).is_err() {
                 return;
             }
             self.firsts.remove(0);
@@ -241,7 +241,7 @@ impl AuditLog {
 fn end(directory: &StateDirectory, all: &mut Vec<(u64, String)>, known: ChainHead) -> Result<End, AuditError> {
     let mut notes = Vec::new();
     while let Some((begin, name)) = all.last().cloned() {
-        let bytes = directory.read_appended(&name, files::FILE_BYTES_MAX)?.unwrap_or_default();
+        let bytes = Appended::read(directory, &name, files::FILE_BYTES_MAX)?.unwrap_or_default();
         if bytes.contains(&b'\n') {
             return Ok(end_of_file(begin, name, &bytes, known, notes));
         }
@@ -249,7 +249,7 @@ fn end(directory: &StateDirectory, all: &mut Vec<(u64, String)>, known: ChainHea
             notes
                 .push(note("unfinished", &format!("{} bytes of a record that was not finished were cut", bytes.len())));
         }
-        directory.remove_appended(&name).map_err(io::Error::other)?;
+        Appended::remove(directory, &name).map_err(io::Error::other)?;
         all.pop();
     }
     if known.n > 0 {

@@ -1,5 +1,7 @@
-//! The interface of block devices. Requests are in `request.rs`, sizes and abilities in
-//! `geometry.rs`.
+//! The interface of block devices, and a device that can be pulled out, whatever it wraps. Requests
+//! are in `request.rs`, sizes and abilities in `geometry.rs`.
+
+pub(crate) mod removable;
 
 use std::fmt;
 

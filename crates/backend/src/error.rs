@@ -1,7 +1,10 @@
 //! Errors of devices, with messages that say what to do, and a class for programs.
 //!
 //! [`enum@Error`] is for requests, [`OpenError`] for opening. The caller maps [`Class`] to a status
-//! for its host.
+//! for its host. How messages call a device, and sizes that a drive can have, are in the folder.
+
+pub(crate) mod name;
+pub(crate) mod size;
 
 use std::fmt;
 use std::io;
@@ -11,8 +14,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::name::Name;
-use crate::size::round_up;
+use name::Name;
+use size::round_up;
 
 /// The kind of an [`Operation`](crate::Operation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! A regular file or block device: the checks of a request before its first system call.
 //!
-//! Opening is in `file/open.rs`, the open file in `open_file.rs`, the execution of a request in
-//! `job.rs`.
+//! Opening is in `file/open.rs`, what an extension left that was interrupted in
+//! `file/interrupted.rs`; the open file and the execution of a request are in `job.rs`.
 
 use std::fs;
 use std::io;
@@ -13,18 +13,19 @@ use std::sync::atomic::Ordering;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::bounce::Bounce;
+use crate::error::name::Name;
+use crate::error::size::{is_size, round_up};
 use crate::geometry::check_blocks;
 use crate::job::Job;
-use crate::name::Name;
-use crate::open_file::{Kind, OpenFile};
-use crate::size::{is_size, round_up};
+use crate::job::open_file::{Kind, OpenFile};
+use crate::request::bounce::Bounce;
 use crate::{
     BackingId, DataOrigin, Device, Error, Geometry, Io, OpenError, Operation, Persistent, Request, Segments, Submitted,
     format_size,
 };
 
 mod block;
+pub(crate) mod interrupted;
 mod open;
 mod origin;
 

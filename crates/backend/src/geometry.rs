@@ -1,7 +1,7 @@
 //! The size and abilities of a device, and the checks of every request: range, alignment, buffer,
 //! write protection.
 
-use crate::name::Name;
+use crate::error::name::Name;
 use crate::{Action, Error, OpenError, Operation};
 
 /// The size and abilities of a device. Most of it is fixed when it is opened. An ability may be

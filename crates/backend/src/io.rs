@@ -1,7 +1,17 @@
 //! The I/O of a thread: an io_uring, or a few threads where the kernel does not permit one.
 //!
 //! Owns the requests in flight with their buffers, and the choice of the engine. The engines are in
-//! `uring.rs`, `threads.rs` and `external.rs`; the steps of a request are in `job.rs`.
+//! the folder: `io/uring.rs`, `io/threads.rs`, `io/caller.rs`, `io/external.rs`; the steps of a
+//! request are in `job.rs`.
+
+mod caller;
+mod external;
+mod registered;
+pub(crate) mod remote;
+pub(crate) mod stats;
+mod threads;
+#[expect(unsafe_code, reason = "io_uring entries point into buffers; see the rule at the top of the file")]
+mod uring;
 
 use std::fmt;
 use std::io;
@@ -13,14 +23,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::caller::CallerIo;
-use crate::external::External;
 use crate::job::Job;
-use crate::remote::Remote;
-use crate::stats::IoStats;
-use crate::threads::Threads;
-use crate::uring::Ring;
 use crate::{Completion, Error};
+
+use caller::CallerIo;
+use external::External;
+use remote::Remote;
+use stats::IoStats;
+use threads::Threads;
+use uring::Ring;
 
 /// Which engine an [`Io`] runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

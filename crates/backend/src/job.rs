@@ -1,8 +1,8 @@
 //! The steps of a request to a file or block device: short transfers are continued, unsupported
 //! operations are emulated, and the result of the last step is that of the request.
 //!
-//! Engines (`uring.rs`, `threads.rs`) execute a [`Step`] and report its result; they decide
-//! nothing.
+//! Engines (`io/uring.rs`, `io/threads.rs`) execute a [`Step`] and report its result; they decide
+//! nothing. The open file that all steps are done to is in `job/open_file.rs`.
 //!
 //! ```text
 //! Read, Write   Transfer ──┐ short: again from where it stopped
@@ -10,6 +10,8 @@
 //! Deallocate    Punch, one range after the other; EOPNOTSUPP ends it, successfully
 //! Flush         Sync
 //! ```
+
+pub(crate) mod open_file;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -19,10 +21,11 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use crate::open_file::{OpenFile, ZeroMethod};
+use crate::request::segments::{Segments, SharedRange};
 use crate::resident::ZEROS;
-use crate::segments::{Segments, SharedRange};
 use crate::{Action, Completion, Error, Operation, Region, Request};
+
+use open_file::{OpenFile, ZeroMethod};
 
 /// Requests and completions are handed on in batches of at most so many, where turns are long: a
 /// disk that has completed all that it had gets the first new requests while others are still being

@@ -1,20 +1,23 @@
 //! Kinds of backings: which there are, and how what a specification names is opened.
 //!
-//! Memory, the null device, and files with block devices are of this crate. Whoever brings another
-//! kind registers it ([`Kinds::with`]); nothing else in this crate knows of it. A kind chooses its
-//! scheme, opens a [`Device`] with a geometry of its own, tells what identifies it
+//! Memory and the null device are in the folder, files and block devices in `file.rs`. Whoever
+//! brings another kind registers it ([`Kinds::with`]); nothing else in this crate knows of it. A
+//! kind chooses its scheme, opens a [`Device`] with a geometry of its own, tells what identifies it
 //! ([`Persistent`](crate::Persistent)), and how errors call it ([`Name`], which need not be a
 //! path).
+
+pub(crate) mod memory;
+pub(crate) mod null;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use thiserror::Error;
 
+use crate::error::name::Name;
+use crate::error::size::round_up;
 use crate::file::{FileDevice, PathSpec, id_at};
 use crate::geometry::check_blocks;
-use crate::name::Name;
-use crate::size::round_up;
 use crate::{BackingError, BackingId, BlockBytes, Device, Memory, Null, OpenError, Source, Spec};
 
 /// A kind of backing.

@@ -21,61 +21,65 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Modules
+//!
+//! A folder imports from those on lower layers only. `cargo xtask tidy` compares this table with
+//! the code.
+//!
+//! | layer | folder | what is in it |
+//! |---|---|---|
+//! | 8 | `backend/lib.rs` | what the crate offers |
+//! | 7 | `kinds` | which kinds of backings there are, and how they are opened; memory and the null device |
+//! | 6 | `device` | what a device is; one that can be pulled out |
+//! | 6 | `file` | files and block devices: opening, checks, where their data came from, interrupted changes of size |
+//! | 5 | `io` | the I/O of a thread, and its engines: io_uring, threads, the caller itself, none |
+//! | 4 | `job` | the steps of a request to an open file |
+//! | 3 | `geometry` | size and abilities of a device, and the checks of requests |
+//! | 2 | `identity` | what of a device outlives the process |
+//! | 2 | `request` | requests, completions, and their memory |
+//! | 2 | `resident` | devices whose bytes are in this process |
+//! | 1 | `error` | errors, names of devices in them, sizes that are possible |
+//! | 1 | `signal` | signals to other processes by eventfds |
+//! | 1 | `vital` | aborts the process when a vital thread panics |
 
-mod bounce;
-mod caller;
 mod device;
 mod error;
-mod external;
 mod file;
 mod geometry;
 mod identity;
-mod interrupted;
 mod io;
 mod job;
 mod kinds;
-mod memory;
-mod name;
-mod null;
-mod open_file;
-mod registered;
-mod remote;
-mod removable;
 mod request;
 mod resident;
-mod segments;
 #[expect(unsafe_code, reason = "system calls that no safe interface has; see the rule at the top of the file")]
 mod signal;
-mod size;
-mod stats;
-mod threads;
-#[expect(unsafe_code, reason = "io_uring entries point into buffers; see the rule at the top of the file")]
-mod uring;
 mod vital;
 
 pub use ebof_grammar::backing::{BackingError, BlockBytes, Source, Spec};
 pub use ebof_grammar::units::format_size;
 pub use ebof_region::{Buffer, PAGE_BYTES, Region, SharedPiece};
 
+pub use device::removable::{Removable, Remover};
 pub use device::{Device, Submitted};
+pub use error::name::Name;
 pub use error::{Action, Class, Error, Holder, OpenError};
 pub use file::FileDevice;
+pub use file::interrupted::{Interrupted, finish_extension, finish_file, take_back_extension, take_back_file};
 pub use geometry::Geometry;
 pub use identity::{BackingId, DataOrigin, Persistent};
-pub use interrupted::{Interrupted, finish_extension, finish_file, take_back_extension, take_back_file};
+pub use io::remote::Remote;
+pub use io::stats::IoStats;
 pub use io::{Engine, Io, IoFactory};
 pub use job::BATCH_MAX;
+pub use kinds::memory::Memory;
+pub use kinds::null::Null;
 pub use kinds::{BackingKind, Kinds, SchemeTaken, id, open};
-pub use memory::Memory;
-pub use name::Name;
-pub use null::Null;
-pub use remote::Remote;
-pub use removable::{Removable, Remover};
+pub use request::segments::{Segment, Segments};
 pub use request::{Completion, CompletionHook, Operation, Request};
 pub use resident::{Lent, Resident};
-pub use segments::{Segment, Segments};
 pub use signal::{prepare_signals, signal};
-pub use stats::IoStats;
 pub use vital::Vital;
 
 #[cfg(doctest)]

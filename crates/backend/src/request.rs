@@ -1,5 +1,8 @@
 //! Requests to a device, and their completions. A request owns its memory, and returns it with its
-//! completion.
+//! completion. The memory itself, and a copy of it that is aligned, are in the folder.
+
+pub(crate) mod bounce;
+pub(crate) mod segments;
 
 use std::fmt;
 use std::ops::Range;

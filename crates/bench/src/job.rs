@@ -1,4 +1,7 @@
-//! The description of a load, with fio's names and defaults where fio has them.
+//! The description of a load, with fio's names and defaults where fio has them. What each thread
+//! does in which order is in `job/plan.rs`.
+
+pub(crate) mod plan;
 
 use std::fmt;
 use std::str::FromStr;

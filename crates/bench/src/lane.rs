@@ -1,4 +1,7 @@
-//! One thread's access to the medium: a queue pair or a local device behind the same calls.
+//! One thread's access to the medium: a queue pair, shared queues (`lane/shared.rs`) or a local
+//! device behind the same calls.
+
+mod shared;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +15,11 @@ use ebof_nvme::protection::left_to_controller;
 use ebof_nvme::{Nsid, Sqe};
 
 use crate::block::Block;
+use crate::job::plan::Next;
 use crate::job::{Ioengine, Job};
-use crate::plan::Next;
-use crate::shared::SharedLane;
 use crate::source::{OpenedSource, SourceError};
+
+use shared::SharedLane;
 
 /// Operations that are handed to a local device together, at most. More of them cost less CPU time,
 /// but the device idles meanwhile: at depth 32, 16 were 6 to 10 % slower on a disk than one at a

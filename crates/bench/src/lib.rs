@@ -13,6 +13,28 @@
 //! println!("{:.0} IOPS", report.total.iops);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Modules
+//!
+//! A folder imports from those on lower layers only. `cargo xtask tidy` compares this table with
+//! the code.
+//!
+//! | layer | folder | what is in it |
+//! |---|---|---|
+//! | 8 | `bench/lib.rs` | what the crate offers |
+//! | 7 | `corner` | the four-corner test, and two runs of it side by side |
+//! | 7 | `run` | runs jobs: threads, their start, the progress |
+//! | 6 | `report` | results in numbers that can be compared |
+//! | 5 | `worker` | one thread of a load |
+//! | 4 | `lane` | one thread's access: a queue pair, shared queues, or a local device |
+//! | 3 | `source` | what a load runs against |
+//! | 2 | `direct` | loads over a direct port, without a guest |
+//! | 2 | `job` | the description of a load, and the sequence of operations and offsets that follows from it |
+//! | 2 | `raw` | the limit of the loopback, without NVMe |
+//! | 1 | `block` | the buffer of one operation |
+//! | 1 | `pattern` | a pattern by which a read is verified |
+//! | 1 | `process` | CPU time of this process |
+//! | 1 | `rdma` | the limit of an RDMA link, without NVMe |
 #![forbid(unsafe_code)]
 
 mod block;
@@ -21,13 +43,11 @@ pub mod direct;
 mod job;
 mod lane;
 mod pattern;
-mod plan;
 mod process;
 pub mod raw;
 pub mod rdma;
 mod report;
 mod run;
-mod shared;
 mod source;
 mod worker;
 

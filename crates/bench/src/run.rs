@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::job::plan::ThreadPlan;
 use crate::job::{Job, JobError};
 use crate::lane::Lane;
-use crate::plan::ThreadPlan;
 use crate::process::{Cost, Sample, float};
 use crate::report::Report;
 use crate::source::{OpenedSource, QueueUse, Source, SourceError};

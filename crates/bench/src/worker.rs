@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 
 use crate::block::Block;
 use crate::job::Job;
+use crate::job::plan::{Next, ThreadPlan};
 use crate::lane::{Lane, LaneCompletion};
 use crate::pattern;
-use crate::plan::{Next, ThreadPlan};
 
 /// Counters of a thread, for the progress line. Written by that thread only.
 #[derive(Debug, Default)]

@@ -1,6 +1,8 @@
 //! Commands of verbs: builds and sends them, and turns their status into an error with an
 //! explanation.
 
+pub(crate) mod explain;
+
 use ebof_initiator::AdminData;
 use ebof_nvme::connect::Property;
 use ebof_nvme::feature::{Fid, GetFeature, HostBehaviorSupport, Select, SetFeature};
@@ -12,7 +14,6 @@ use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use crate::device::Device;
 use crate::device::query::Identify;
-use crate::explain;
 use crate::failure::Failure;
 
 /// Bytes of a log page that one command reads, as in nvme-cli: every controller supports that.

@@ -1,5 +1,11 @@
 //! The command line: parser, help, man pages and completions are built from the table of verbs
-//! (`verbs`). Runs a verb and reports its result; what a verb does is in `verbs`.
+//! (`verbs`), whose rows are in `program/verb.rs`. Runs a verb and reports its result; what a verb
+//! does is in `verbs`.
+
+mod directory;
+mod letters;
+mod tips;
+pub(crate) mod verb;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -14,11 +20,8 @@ use crate::device::dry_run::NotSent;
 use crate::failure::{self, Failure};
 use crate::global::{Global, LogFormat, OutputFormat};
 use crate::output::{print, say, show};
-use crate::verb::{Run, Verb};
 
-mod directory;
-mod letters;
-mod tips;
+use verb::{Run, Verb};
 
 /// Drives over NVMe/TCP, served and attached from user space.
 #[derive(Debug, Parser)]
@@ -50,7 +53,7 @@ struct Parsed<'a> {
 
 impl Program {
     /// A program with these verbs.
-    pub(crate) fn of(verbs: impl Iterator<Item = &'static Verb>) -> Self {
+    pub(crate) fn new(verbs: impl Iterator<Item = &'static Verb>) -> Self {
         let mut verbs: Vec<&'static Verb> = verbs.collect();
         verbs.sort_by_key(|verb| verb.group);
         Self { verbs }
@@ -219,21 +222,21 @@ pub fn fail(error: &anyhow::Error, format: OutputFormat) -> ExitCode {
 }
 
 #[cfg(test)]
-mod nvme_cli;
-
-#[cfg(test)]
 mod tests {
+    mod nvme_cli;
+
     use super::*;
+    use crate::verbs::program_with;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Program::new(&[]).described().debug_assert();
+        program_with(&[]).described().debug_assert();
     }
 
     #[test]
     fn no_verb_has_an_argument_with_the_name_of_a_global_one() {
         // clap would hand the verb's value to the global option, or the other way round, and panic.
-        let command = Program::new(&[]).command();
+        let command = program_with(&[]).command();
         let globals: Vec<_> = command.get_arguments().filter(|argument| argument.is_global_set()).collect();
         assert!(globals.len() > 2);
         for verb in command.get_subcommands() {
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn every_verb_has_a_text_and_an_example_of_its_own() {
-        let program = Program::new(&[]);
+        let program = program_with(&[]);
         let mut names: Vec<&str> = program.verbs.iter().map(|verb| verb.name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
@@ -264,7 +267,7 @@ mod tests {
 
     #[test]
     fn no_verb_has_the_name_of_the_daemon() {
-        assert!(Program::new(&[]).command().find_subcommand(ebof_attach::daemon::ARGUMENT).is_none());
+        assert!(program_with(&[]).command().find_subcommand(ebof_attach::daemon::ARGUMENT).is_none());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What objects of a target or of this host do, shown once in a second: the loop, its keys, and
-//! where the figures come from. The table is in `output::top`, the terminal in `crate::screen`.
+//! where the figures come from. The table is in `output::top`, the terminal in
+//! `crate::top::screen`.
 
 mod diskstats;
 mod host;
+mod screen;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,9 +20,10 @@ use crate::failure::Failure;
 use crate::global::{Global, OutputFormat};
 use crate::output::top::{Kind, Measurement, ShownTop, Sort};
 use crate::output::{View as _, print};
-use crate::screen::{Key, Screen};
-use crate::verb::Outcome;
+use crate::program::verb::Outcome;
 pub(crate) use host::ThisHost;
+
+use screen::{Key, Screen};
 
 /// How often the table is shown.
 const PERIOD: Duration = Duration::from_secs(1);

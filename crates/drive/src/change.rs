@@ -1,7 +1,11 @@
 //! The state of a drive, and the changes of it that are in the journal.
 //!
 //! Applying a change never fails: it was decided before it was journaled. A change of a later
-//! version that this one does not know is an error, and is not skipped.
+//! version that this one does not know is an error, and is not skipped. The limits that keep every
+//! state small enough for a checkpoint are in [`budget`].
+
+pub mod budget;
+pub mod unfinished;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -12,18 +16,19 @@ use alloc::vec::Vec;
 use ebof_nvme::Nsid;
 use serde::{Deserialize, Serialize};
 
-use crate::error_log::{self, ErrorLog};
-use crate::event_log::{Event, EventLog};
-use crate::firmware::Firmware;
 use crate::function::{self, Function, Primary};
-use crate::health::Health;
+use crate::logs::error_log::{self, ErrorLog};
+use crate::logs::event_log::{Event, EventLog};
+use crate::logs::health::Health;
+use crate::logs::telemetry::Telemetry;
+use crate::maintenance::firmware::Firmware;
+use crate::maintenance::sanitize::Sanitize;
+use crate::maintenance::self_test::SelfTest;
 use crate::namespace::{Namespace, Shape, VolumeId};
 use crate::reservation::{self, Reservations};
-use crate::sanitize::Sanitize;
-use crate::self_test::SelfTest;
 use crate::stored::{count, hex};
-use crate::telemetry::Telemetry;
-use crate::unfinished::Unfinished;
+
+use unfinished::Unfinished;
 
 /// The drive's identity; it never changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -26,6 +26,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod transactions;
+pub mod view;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -48,17 +49,16 @@ use self::sanitize::{SanitizeProgress, sanitized};
 use self::self_test::tested;
 use self::transactions::Transactions;
 use crate::change::{Change, State};
-use crate::error_log::{self, Urgency};
-use crate::event_log::Contexts;
-use crate::firmware::{Limits, Personality};
 use crate::function::Function;
-use crate::health::{Activity, Condition, Endurance};
+use crate::logs::error_log::{self, Urgency};
+use crate::logs::event_log::Contexts;
+use crate::logs::health::{Activity, Condition, Endurance};
+use crate::logs::telemetry::HostTelemetry;
+use crate::maintenance::firmware::{Limits, Personality};
+use crate::maintenance::sanitize::{Capabilities, Method, Restriction, Work};
+use crate::maintenance::self_test::{Cause, Failure};
 use crate::namespace::{Namespace, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
-use crate::sanitize::{Capabilities, Method, Restriction, Work};
-use crate::self_test::{Cause, Failure};
-use crate::telemetry::HostTelemetry;
-use crate::view::View;
 
 pub use capture::MediumStatus;
 pub use decision::{Decision, Effect};
@@ -67,6 +67,8 @@ pub use pages::{is_offered, keeps_page};
 pub use request::{LogQuery, Ordered, Request};
 pub use sanitize::Sanitized;
 pub use settings::{Capacity, Managers, Settings};
+
+use view::View;
 
 /// A drive's state, and the decisions about its hosts' requests.
 #[derive(Debug)]

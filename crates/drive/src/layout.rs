@@ -7,15 +7,21 @@
 //! 1 MiB    journal 0 | journal 1 | checkpoint 0 | checkpoint 1 | firmware slots | extents ...
 //! ```
 //! Journals, checkpoints and firmware slots begin at multiples of 1 MiB, the extents at a multiple
-//! of their own size.
+//! of their own size. The bytes of keys, marks and journals, and the tags of blocks, are in the
+//! folder.
+
+pub mod frame;
+pub mod keys;
+pub mod mark;
+pub mod tag;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use thiserror::Error;
 
-use crate::frame::{FRAME_BYTES, Kind, crc};
-use crate::keys::TABLE_BYTES;
+use frame::{FRAME_BYTES, Kind, crc};
+use keys::TABLE_BYTES;
 
 /// The smallest extent.
 pub const EXTENT_BYTES_MIN: u64 = 256 << 10;

@@ -1,5 +1,9 @@
 //! Namespaces, and the checks of Namespace Management (Base, Namespace Management; NVM Command Set,
-//! Namespace Management).
+//! Namespace Management). The formats of their blocks, and where they are attached, are in the
+//! folder.
+
+pub mod block_format;
+pub mod placement;
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -7,9 +11,10 @@ use alloc::string::String;
 use ebof_nvme::Status;
 use serde::{Deserialize, Serialize};
 
-use crate::block_format::{BlockFormat, METADATA_BYTES};
 use crate::request::{DecisionInput, Origin, Refusal};
 use crate::stored::{count, hex};
+
+use block_format::{BlockFormat, METADATA_BYTES};
 
 /// The name of a namespace on the medium. It is never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -110,7 +110,7 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
         .enable_time()
         .max_blocking_threads(THREADS_MAX)
         .thread_name("ebof-control-wait")
-        .on_thread_start(crate::limits::stand_back)
+        .on_thread_start(crate::doors::limits::stand_back)
         .build()?;
     let listener = {
         // The socket belongs to the runtime.
@@ -120,7 +120,7 @@ fn serve_at(path: &Path, managed: Arc<Managed>, lifetime: Duration) -> anyhow::R
     let recorded = axum::middleware::from_fn_with_state(Arc::clone(&managed), audit::audited);
     let routes = routes(managed).layer(recorded);
     let run = move || {
-        crate::limits::stand_back();
+        crate::doors::limits::stand_back();
         // The listener retries after errors, so this does not return.
         let routes = routes.into_make_service_with_connect_info::<listener::LocalPeer>();
         let served = runtime.block_on(async move { axum::serve(listener, routes).await });

@@ -2,7 +2,9 @@
 //! comes up without the other.
 //!
 //! Owns the addresses and the listening sockets; what serves connections is [`Serves`]. A
-//! connection goes on when its address is closed.
+//! connection goes on when its address is closed, within the limits of `doors/limits.rs`.
+
+pub(crate) mod limits;
 
 use std::fmt;
 use std::io;

@@ -11,6 +11,7 @@ mod credentials;
 mod deliveries;
 mod listener;
 mod machine;
+mod page;
 mod program;
 mod rates;
 mod redfish;

@@ -1,5 +1,26 @@
 //! The program: `serve`, logging, signals and wiring. The other verbs, and what all of them share,
 //! are in `ebof_cli`.
+//!
+//! # Modules
+//!
+//! A folder imports from those on lower layers only. `cargo xtask tidy` compares this table with
+//! the code.
+//!
+//! | layer | folder | what is in it |
+//! |---|---|---|
+//! | 7 | `ebof/main.rs` | the verb `serve` beside those of `ebof_cli`, and logging |
+//! | 6 | `serve` | `serve` from its arguments to its end; what could not be had at the start, what the state directory remembers |
+//! | 5 | `https` | management over the network, and the web page |
+//! | 4 | `control` | the control socket |
+//! | 3 | `managed` | what is managed, for all who reach it; the audit log |
+//! | 2 | `metrics` | metrics and status over HTTP |
+//! | 2 | `reload` | changes of the configuration that is served, and those that were in force |
+//! | 1 | `doors` | where management listens; limits of connections |
+//! | 1 | `identity` | the certificate of HTTPS |
+//! | 1 | `logging` | logs, on standard error, in the journal or a file |
+//! | 1 | `manual` | tests: documents and messages against the verbs |
+//! | 1 | `notify` | the supervisor's watchdog |
+//! | 1 | `rights` | what the target gives up before it serves |
 #![forbid(unsafe_code)]
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -8,20 +29,13 @@
 
 mod control;
 mod doors;
-mod generations;
 mod https;
 mod identity;
-mod limits;
 mod logging;
-mod made;
 mod managed;
 mod metrics;
-mod missing;
-mod news;
 mod notify;
-mod page;
 mod reload;
-mod remembered;
 mod rights;
 mod serve;
 
@@ -30,7 +44,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ebof_attach::daemon;
-use ebof_cli::{Group, Of, Program, Verb};
+use ebof_cli::{Group, Of, Verb};
 use tracing::level_filters::LevelFilter;
 
 /// The verbs beside those of `ebof_cli`.
@@ -49,14 +63,12 @@ fn main() -> ExitCode {
         logging::start_of_daemon(directory);
         return daemon::run(directory);
     }
-    let program = Program::new(&VERBS);
+    let program = ebof_cli::program_with(&VERBS);
     if ebof_cli::complete(&program, &args) {
         return ExitCode::SUCCESS;
     }
     program.run(&args, logging::start)
 }
 
-#[cfg(test)]
-mod advice;
 #[cfg(test)]
 mod manual;

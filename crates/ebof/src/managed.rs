@@ -2,6 +2,7 @@
 //! clients reach it by: the control socket, HTTPS.
 
 pub(crate) mod audit;
+mod news;
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,9 +13,9 @@ use ebof_server::{RunningEnclosure, Target};
 use tokio::sync::{Semaphore, watch};
 
 use crate::identity::Identity;
-use crate::news::News;
 use crate::reload::Reloads;
 use audit::Auditing;
+use news::News;
 
 /// The most requests at a time that read a file or the text of a configuration: neither a file
 /// system that hangs nor large texts take all threads.

@@ -1,5 +1,7 @@
 //! The documents: each verb is described in the section of its group, the list of all verbs is
-//! that of the table, and each JSON document is described.
+//! that of the table, and each JSON document is described. Commands in messages are checked, too.
+
+mod advice;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -34,7 +36,7 @@ fn all_verbs_are_listed() {
     const END_OF_REMARK: &str = "updates it. -->\n";
     let manual = read("cli.md");
     let at = manual.find(END_OF_REMARK).unwrap() + END_OF_REMARK.len();
-    let list = list(&Program::new(&crate::VERBS));
+    let list = list(&ebof_cli::program_with(&crate::VERBS));
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
         std::fs::write(path("cli.md"), manual[..at].to_owned() + &list).unwrap();
     } else {
@@ -48,7 +50,7 @@ fn every_verb_is_in_its_section_of_the_manual() {
     let json = read("json.md");
     // Without a JSON document: they print text for people and shells, or those of other verbs.
     let without = ["completions", "man", "help", "version", "keys"];
-    for verb in Program::new(&crate::VERBS).verbs() {
+    for verb in ebof_cli::program_with(&crate::VERBS).verbs() {
         let name = verb.name;
         let section = verb.group.section();
         let (_, text) = manual.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no {section}"));

@@ -58,7 +58,7 @@ fn serve_for(address: SocketAddr, target: Arc<Target>, lifetime: Duration) -> an
     // Threads are for those who wait for signs of life.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().enable_time().max_blocking_threads(THREADS_MAX);
-    let runtime = runtime.on_thread_start(crate::limits::stand_back).build()?;
+    let runtime = runtime.on_thread_start(crate::doors::limits::stand_back).build()?;
     let listener = {
         // The sockets belong to the runtime.
         let _inside = runtime.enter();

@@ -3,6 +3,9 @@
 //!
 //! They are made on a thread of its own, one after the other, so that a slow file system or drive
 //! blocks neither the thread that waits for signals nor the one that serves the control socket.
+//! The configurations that were in force before are in `reload/generations.rs`.
+
+pub(crate) mod generations;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,8 +27,9 @@ use ebof_server::Target;
 use tokio::sync::oneshot;
 
 use crate::doors::Doors;
-use crate::generations::Generations;
 use crate::rights::Confined;
+
+use generations::Generations;
 
 /// The most changes that wait for their turn, beside signals and edits. Each is as large as a
 /// configuration.

@@ -1,5 +1,13 @@
 //! `serve`: serves drives to hosts, by arguments or a configuration, until a signal ends it.
 
+mod basis;
+mod configuration;
+mod host_keys;
+mod made;
+mod missing;
+mod network;
+mod remembered;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,24 +31,17 @@ use ebof_cli::output::text::{safe, si, si_and_binary};
 use ebof_cli::output::{View, print, say, show};
 use ebof_cli::{Failure, Global, OutputFormat};
 
-mod basis;
-mod configuration;
-mod host_keys;
-mod network;
-
-use network::{RemoteManagement, RemoteWanted, ServedNetwork};
-
-use basis::Basis;
-
 use crate::control::ControlEndpoint;
 use crate::managed::Managed;
 use crate::managed::audit::Auditing;
-use crate::missing::Late;
 use crate::notify;
 use crate::reload::{Reloads, Signal, StartedWith};
-use crate::remembered;
 use crate::rights::restart::{self, Means};
 use crate::rights::{Confined, OwnPlaces, RightsArgs};
+
+use basis::Basis;
+use missing::Late;
+use network::{RemoteManagement, RemoteWanted, ServedNetwork};
 
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
@@ -193,7 +194,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     basis.settle();
     if let Some(directory) = basis.directory() {
         let remembered = remembered::remember(&mut settings.environment, &directory, basis.is_named);
-        remembered.map_err(|error| crate::generations::failure(&error))?;
+        remembered.map_err(|error| crate::reload::generations::failure(&error))?;
         settings.environment.stored_keys = Arc::new(host_keys::open(&directory, args.create)?);
     }
     let target = Arc::new(Target::start(config, settings)?);

@@ -1,6 +1,12 @@
 //! The commands of an Admin Queue: which a controller executes, and where.
 
 mod ana;
+mod drive;
+mod feature;
+pub(crate) mod identify;
+pub(crate) mod lba_status;
+pub(crate) mod log;
+pub mod memory;
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -9,13 +15,14 @@ use ebof_nvme::connect::Property;
 use ebof_nvme::opcode::{FABRICS, admin, fabrics};
 use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
+use crate::connect::authentication;
+use crate::controller::property::{Effect, Phase};
 use crate::controller::{Controller, Kind};
-use crate::executing::Executing;
-use crate::identify::Look;
-use crate::outcome::{Decision, Fault, Outcome, byte};
-use crate::property::{Effect, Phase};
 use crate::task::Task;
-use crate::{authentication, drive, feature, identify, lba_status, log, memory};
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
+
+use identify::Look;
 
 /// Takes a command.
 pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {

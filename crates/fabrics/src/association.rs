@@ -2,6 +2,8 @@
 //! log. Written by the threads that own the queues and by the registry; on the I/O path with plain
 //! loads and stores only. It decides nothing.
 
+pub(crate) mod error_log;
+
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -11,10 +13,11 @@ use ebof_nvme::feature::NumberOfQueues;
 use ebof_nvme::log::TrType;
 use ebof_nvme::{ControllerId, HostId, Nqn};
 
-use crate::error_log::ErrorLog;
+use crate::model::secrets::PskSource;
 use crate::model::{Limits, Port, Subsystem};
-use crate::outcome::{MemoryRules, SglRules};
-use crate::secrets::PskSource;
+use crate::task::outcome::{MemoryRules, SglRules};
+
+use error_log::ErrorLog;
 
 /// A host's association with a controller.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! Connect: which hosts may have a queue, and how others are refused (NVMe over Fabrics, Connect
 //! Command).
 
+pub(crate) mod authentication;
+
 use alloc::string::String;
 
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult};
@@ -8,12 +10,12 @@ use ebof_nvme::opcode::{Direction, fabrics};
 use ebof_nvme::{ControllerId, HostId, Nqn, QueueId, Sqe, Status, Uuid};
 use zerocopy::FromBytes;
 
-use crate::executing::Executing;
-use crate::handle::Handle;
 use crate::model::PortId;
-use crate::outcome::{Decision, Fault, Outcome, SglRules, byte};
-use crate::secrets::Channel;
+use crate::model::secrets::Channel;
 use crate::task::Task;
+use crate::task::executing::Executing;
+use crate::task::handle::Handle;
+use crate::task::outcome::{Decision, Fault, Outcome, SglRules, byte};
 
 /// How a connection came.
 #[derive(Clone, Debug)]

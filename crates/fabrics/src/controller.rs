@@ -2,7 +2,9 @@
 //! do to them.
 
 mod ana;
+mod event;
 mod features;
+pub(crate) mod property;
 mod resets;
 mod rings;
 
@@ -18,11 +20,11 @@ use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning};
 
 use crate::association::Association;
-use crate::event::Events;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
-use crate::property::Registers;
 use ana::AnaLog;
+use event::Events;
 pub(crate) use features::Features;
+use property::Registers;
 pub(crate) use resets::{RESETS_MAX, Resets};
 use rings::Rings;
 

@@ -2,6 +2,11 @@
 //! Apart from Dataset Management nothing here allocates, and nothing takes a lock.
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub(crate) mod copy;
+mod extent;
+mod protection;
+pub(crate) mod reservation;
+
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
@@ -12,12 +17,13 @@ use ebof_nvme::{Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::association::Association;
-use crate::executing::Executing;
-use crate::extent::{extent, namespace, place, writable};
+use crate::connect::authentication;
 use crate::model::{Namespace, Subsystem};
-use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::{ByteRange, FUSED_BLOCKS_MAX, FusedHalf, IoTask, Task, Transfer, TransferKind};
-use crate::{authentication, copy, protection, reservation};
+
+use extent::{extent, namespace, place, writable};
 
 /// Takes a command.
 #[inline]

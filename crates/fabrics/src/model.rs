@@ -3,6 +3,10 @@
 //! device is.
 
 mod ana;
+pub(crate) mod discovery;
+pub(crate) mod function;
+pub(crate) mod provision;
+pub(crate) mod secrets;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -18,10 +22,11 @@ use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
-use crate::function::Function;
-use crate::secrets::HostSecrets;
-use crate::secrets::PskSource;
 pub use ana::{GROUPS_MAX, GroupStates, refusal};
+
+use function::Function;
+use secrets::HostSecrets;
+use secrets::PskSource;
 
 /// The target's name for a backend device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -501,6 +506,20 @@ impl Subsystem {
     pub fn nsid_max(&self) -> Nsid {
         let last = self.allocated().sorted.last().map_or(0, |last| last.nsid.0);
         Nsid(last.max(self.namespaces_max()))
+    }
+
+    /// Whether this is the own subsystem of a drive with functions, whose managers act for the
+    /// primary controller.
+    #[must_use]
+    pub fn has_functions(&self) -> bool {
+        self.function.is_none() && self.drive.as_ref().is_some_and(|drive| !drive.functions.is_empty())
+    }
+
+    /// The drive's own subsystem, if this is one of a drive or of a function of it; otherwise its
+    /// own name.
+    #[must_use]
+    pub fn drive_nqn(&self) -> &Nqn {
+        self.function.as_ref().map_or(&self.nqn, |function| &function.drive)
     }
 }
 

@@ -11,9 +11,9 @@ use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 
 use crate::connect::RefusalReason;
-use crate::handle::Handle;
 use crate::model::Subsystem;
-use crate::secrets::HostSecrets;
+use crate::model::secrets::HostSecrets;
+use crate::task::handle::Handle;
 
 /// A notice to a queue, for `Queue::notify` on the thread that owns it.
 #[derive(Clone, Debug)]

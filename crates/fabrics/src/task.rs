@@ -7,7 +7,11 @@
 
 mod copy;
 mod drive;
+pub(crate) mod executing;
+pub(crate) mod handle;
+pub(crate) mod outcome;
 mod quiesce;
+pub mod step;
 mod transfer;
 
 use alloc::boxed::Box;
@@ -18,7 +22,6 @@ use core::ops::Range;
 use ebof_authentication::Work;
 use ebof_nvme::{Cid, Nsid, QueueId};
 
-use crate::handle::Handle;
 use crate::model::DeviceId;
 
 pub use copy::{Copy, CopyChecks, CopyPlan, CopyRange};
@@ -26,6 +29,8 @@ pub use drive::DriveTask;
 pub use quiesce::{Quiesce, QuiesceStep};
 pub(crate) use transfer::FUSED_BLOCKS_MAX;
 pub use transfer::{Extent, FusedHalf, ProtectionChecks, Transfer, TransferKind};
+
+use handle::Handle;
 
 /// What is to be done for a command. Where nothing else is said, it completes when that is done.
 #[derive(Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::config::{AnaStates, Config, PortTls, Security};
-use crate::nearest::names;
+use crate::diagnostic::nearest::names;
 use crate::plan::{Change, Plan};
 
 mod accounts;

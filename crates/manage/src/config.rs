@@ -3,7 +3,7 @@
 //! Owns the types and their keys: names, ranges, defaults, and what the manual says of them. A
 //! [`Config`] that came from [`load`](crate::load()) is consistent: names are unique, references
 //! point somewhere, numbers are within limits. Reading and checking is in `read`, the import of the
-//! Linux target's files in [`crate::nvmetcli`].
+//! Linux target's files in [`crate::load::nvmetcli`].
 
 use std::path::Path;
 

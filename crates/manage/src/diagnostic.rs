@@ -1,8 +1,10 @@
 //! Messages that point at a place in a text: file, line, column, the offending text with a caret,
 //! and what is accepted.
 //!
-//! Owns positions, and what of a text is shown, which is never a key; knows nothing of what the
-//! texts mean.
+//! Owns positions, suggestions for misspelt names, and what of a text is shown, which is never a
+//! key; knows nothing of what the texts mean.
+
+pub(crate) mod nearest;
 
 use std::borrow::Cow;
 use std::cmp::Reverse;

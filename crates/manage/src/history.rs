@@ -2,7 +2,8 @@
 //!
 //! Owns the latency buckets ([`latency`]), [`ObjectCounters`] as they are counted since the start,
 //! and [`History`], which keeps the differences in rings of bounded memory. Deliberately knows no
-//! clock and no target: times and counters are parameters. The JSON form is stable (see
+//! clock and no target: times and counters are parameters. Slow commands, each for itself, are in
+//! [`slow`]. The JSON form is stable (see
 //! `docs/json.md`), guarded by snapshots.
 
 pub mod latency;
@@ -10,6 +11,7 @@ pub mod live;
 mod name;
 mod ring;
 mod series;
+pub mod slow;
 pub mod tally;
 
 use std::collections::HashMap;
@@ -17,12 +19,12 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::nearest::names;
-use crate::slow::SlowCommands;
+use crate::diagnostic::nearest::names;
 
 pub use latency::Latencies;
 pub use name::{SeriesKind, SeriesName, SeriesNameError};
 use series::{Elapsed, ObjectHistory};
+use slow::SlowCommands;
 
 /// The version of the JSON shape of [`Samples`] and [`Overview`].
 pub const HISTORY_SCHEMA: u32 = 1;

@@ -2,22 +2,23 @@
 //! writes.
 //!
 //! Detects the format of a text, and checks the text as a whole ([`Objection`]).
-//! Keys are read in `read`, the Linux target's in [`crate::nvmetcli`].
+//! Keys are read in `read`, the Linux target's in [`nvmetcli`].
+
+pub mod nvmetcli;
+mod read;
+mod whole;
 
 use std::path::Path;
 
 use crate::config::{Config, limits};
 use crate::diagnostic::{Collector, Diagnostics};
-use crate::nvmetcli;
-use crate::read::native;
-use crate::read::tree::{self, Node};
 use crate::units::format_size;
 
+use read::native;
+use read::tree::{self, Node};
 use whole::Whole;
 
-mod whole;
-
-pub use crate::read::native::{KeyFinding, LookAtKey};
+pub use read::native::{KeyFinding, LookAtKey};
 pub use whole::Objection;
 
 /// The format of a configuration.

@@ -41,7 +41,7 @@
 //! | 5 | `tags` | checksums and metadata of blocks, their recovery; blocks in flux | when tags are settled: `medium/store/settle.rs` |
 //! | 4 | `thin` | a namespace as a device: translation, locks, bad blocks, checked reads and writes; what threads share | |
 //! | 3 | `blank` | checks that a device holds nothing; overwriting | |
-//! | 3 | `journal` | the journal, its checkpoints and marks, and what recovery finds of them | encoding: `drive/frame.rs` |
+//! | 3 | `journal` | the journal, its checkpoints and marks, and what recovery finds of them | encoding: `drive/layout/frame.rs` |
 //! | 3 | `keys` | the keys of encrypted namespaces, and the cipher | |
 //! | 2 | `options` | how a drive is opened, and what its owner is told | |
 //! | 1 | `disk` | synchronous I/O on the backing device, and its faults | |

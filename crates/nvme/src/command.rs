@@ -2,13 +2,18 @@
 //! Common Completion Queue Entry Layout).
 
 mod cross_controller_reset;
+pub mod data_pointer;
+pub mod opcode;
+pub mod sgl;
+pub mod status;
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::{Cid, Nsid, QueueId};
-use crate::sgl::SglDescriptor;
-use crate::status::Status;
+use crate::name::id::{Cid, Nsid, QueueId};
+
+use sgl::SglDescriptor;
+use status::Status;
 
 pub use cross_controller_reset::{ControllerInstance, IMMEDIATE_RESET, is_reset_at_once};
 

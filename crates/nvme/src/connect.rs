@@ -5,9 +5,9 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::uuid::HostId;
-use crate::id::{ControllerId, QueueId};
-use crate::opcode::{FABRICS, fabrics};
+use crate::command::opcode::{FABRICS, fabrics};
+use crate::name::id::uuid::HostId;
+use crate::name::id::{ControllerId, QueueId};
 
 /// The data that accompanies Connect, 1024 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

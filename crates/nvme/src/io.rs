@@ -1,11 +1,14 @@
 //! Commands of the NVM command set that name logical blocks (NVM Command Set, I/O Commands).
 
+pub mod copy;
+pub mod reservation;
+
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
-use crate::id::Nsid;
-use crate::opcode::nvm;
+use crate::command::opcode::nvm;
+use crate::name::id::Nsid;
 
 /// Where a command reads or writes, and how: the fields that Read, Write, Compare, Verify and Write
 /// Zeroes share.

@@ -8,8 +8,8 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::Sqe;
+use crate::command::opcode::nvm;
 use crate::identify::ProtectionType;
-use crate::opcode::nvm;
 
 pub mod blocks;
 
@@ -164,9 +164,9 @@ const STORAGE_TAG_CHECK: u32 = 1 << 24;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Nsid;
+    use crate::command::opcode::nvm;
     use crate::io::BlockRange;
-    use crate::opcode::nvm;
+    use crate::name::id::Nsid;
     use proptest::prelude::*;
 
     #[test]

@@ -9,9 +9,9 @@ use std::time::Instant;
 use ebof_statistics::{STEAL_PERCENT_MAX, Stolen};
 
 use crate::document::Conditions;
+use crate::document::results::float;
 use crate::interrupts::Ticks;
 use crate::machine::read;
-use crate::results::float;
 
 /// A run during which other programs used more than this, in percent of one processor, does not
 /// count.

@@ -1,7 +1,10 @@
 //! The document that a procedure produces: what was measured, on what, with which settings, under
 //! which conditions. Reports are made from it alone, and a run is resumed from it.
 //!
-//! The schema is versioned: fields are added, never changed or removed, within one number.
+//! What is computed from its runs is in `document/results.rs`. The schema is versioned: fields are
+//! added, never changed or removed, within one number.
+
+pub(crate) mod results;
 
 use ebof_bench::corner::Unit;
 use ebof_bench::{Job, Report};

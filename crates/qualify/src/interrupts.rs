@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::document::results::float;
 use crate::machine::read;
-use crate::results::float;
 
 /// Processes that are inspected, at most.
 const PROCESSES_MAX: usize = 65_536;

@@ -54,7 +54,7 @@ fn parts(series: &[Point]) -> Vec<(f64, f64)> {
 
 /// Excursion and slope of a window, in percent of its mean.
 fn deviation(window: &[(f64, f64)]) -> (f64, f64) {
-    let count = crate::results::float(window.len() as u64);
+    let count = crate::document::results::float(window.len() as u64);
     let mean = window.iter().map(|(_, value)| value).sum::<f64>() / count;
     if mean <= 0.0 {
         return (f64::from(u8::MAX), 0.0);

@@ -29,13 +29,13 @@ impl Area for EventPlace {
         match self {
             Self::Service => Ok(json(&EventService::new(view))),
             Self::Subscriptions => {
-                let members = view.subscription_ids().into_iter().map(|id| Self::Subscription(id.to_string()));
+                let members = view.parts.subscription_ids().into_iter().map(|id| Self::Subscription(id.to_string()));
                 let name = "Event Subscriptions";
                 Ok(json(&Collection::new(Self::Subscriptions, "EventDestination", name, members)))
             }
             Self::Subscription(id) => {
                 let number = number(id);
-                let subscription = view.subscription(number).ok_or_else(|| self.missing())?;
+                let subscription = view.parts.subscription(number).ok_or_else(|| self.missing())?;
                 Ok(destination::resource(number, &subscription))
             }
             _ => Err(self.missing()),

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ebof_backend::Device;
 use ebof_drive::VolumeId;
 use ebof_fabrics::model::TableError;
-use ebof_fabrics::{Backing, DeviceId, Model, PortId, Registry, Subsystem, Usage};
+use ebof_fabrics::{Backing, DeviceId, Function, Model, PortId, Registry, Subsystem, Usage, adopt_drive};
 use ebof_medium::{Stepper, Thin};
 use ebof_nvme::Nqn;
 use ebof_nvme::event::AsyncEvent;
@@ -328,13 +328,13 @@ impl ServedDrive {
     /// The subsystem of the drive, made of its own, and those of the drive's functions.
     fn subsystems(&self, mut own: Subsystem, ports: &BTreeMap<String, PortId>) -> Result<Vec<Subsystem>, TableError> {
         self.adopt(&mut own)?;
-        let functions = own.functions(|port| ports.get(port).copied());
+        let functions = Function::subsystems(&own, |port| ports.get(port).copied());
         Ok([own].into_iter().chain(functions).collect())
     }
 
     /// Makes `subsystem` that of the drive.
     fn adopt(&self, subsystem: &mut Subsystem) -> Result<(), TableError> {
-        subsystem.adopt(self.actor.shown(), |namespace| {
+        adopt_drive(subsystem, self.actor.shown(), |namespace| {
             let (device, backing) = self.names.get(&namespace.volume)?;
             let geometry = backing.geometry();
             let thin = self.actor.medium().thin(namespace.volume)?;

@@ -3,6 +3,7 @@
 //! of times that its seed gives them.
 
 mod fault;
+pub mod image;
 mod late;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +17,12 @@ use std::time::{Duration, Instant};
 use ebof_backend::{Action, Class, Device, Error, Geometry, Io, IoFactory, Operation, Remote, Request, Submitted};
 use ebof_clock::Clock;
 
-use crate::image::Image;
 use crate::model::LBA_BITS;
 use crate::random::Random;
 
 use fault::refused;
 pub use fault::{DiskFault, FaultKind};
+use image::Image;
 use late::words_of_blocks;
 
 /// What kind of disk it is.

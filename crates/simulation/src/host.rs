@@ -19,7 +19,7 @@ use ebof_clock::Clock;
 use ebof_nvme::Nqn;
 
 use crate::story::Failure;
-use crate::wire::{Command, CompletedCommand, Wire};
+use crate::transport::wire::{Command, CompletedCommand, Wire};
 
 /// What happens to a host.
 #[derive(Debug)]

@@ -1,6 +1,9 @@
 //! The test rig that all levels are built on: the clock, the chances, the disk, the model's time
 //! and what is counted; and how a system that consists of parts goes on, sleeps, rests, crashes and
-//! restarts. What the parts are and what may be seen of them is the level's.
+//! restarts. The acts that all levels have in common are in `rig/acts.rs`. What the parts are and
+//! what may be seen of them is the level's.
+
+pub mod acts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +12,13 @@ use std::time::{Duration, Instant};
 use ebof_clock::Clock;
 use ebof_drive::layout::Layout;
 
-use crate::acts::{Act, SystemAct};
+use crate::disk::image::Image;
 use crate::disk::{Disk, Loss, Profile};
-use crate::image::Image;
 use crate::model::{Blocks, Op, Tick};
 use crate::random::{Random, mix};
 use crate::story::{Failure, Report, fail, trace};
+
+use acts::{Act, SystemAct};
 
 /// Bytes of an extent.
 pub(crate) const EXTENT: u64 = 256 << 10;

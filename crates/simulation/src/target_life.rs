@@ -19,11 +19,11 @@ use ebof_server::{Environment, KeyPlaces, RdmaNetwork, Settings, SteppedTarget, 
 
 use crate::disk::Disk;
 use crate::drive;
-use crate::fabric::{Fabric, TARGET};
 use crate::host::secrets::SecretStore;
 use crate::rig;
 use crate::story::Failure;
-use crate::stream::End;
+use crate::transport::fabric::{Fabric, TARGET};
+use crate::transport::stream::End;
 
 /// The subsystem of the drive.
 pub(crate) const SUBSYSTEM: &str = "nqn.2014-08.org.example:drive";

@@ -7,9 +7,9 @@ mod world;
 
 pub use acts::{HostIo, Lie, Reserve, What};
 
-use crate::acts::Act;
 use crate::random::Random;
 use crate::rig::System as _;
+use crate::rig::acts::Act;
 use crate::story::{Failure, Level, Report};
 use world::World;
 

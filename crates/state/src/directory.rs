@@ -206,6 +206,19 @@ impl StateDirectory {
         Err(StateError::TooManyAside { path }.into())
     }
 
+    /// The permissions of a file, such as 0o600; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn mode_of(&self, name: &str) -> Result<Option<u32>, StateError> {
+        check_name(name)?;
+        match fs::statat(&self.files, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(StateError::system("reading", &self.path_of(name), error)),
+            Ok(stat) => Ok(Some(stat.st_mode & 0o7777)),
+        }
+    }
+
     /// The names of the files, in order; those that were set aside, too.
     ///
     /// # Errors

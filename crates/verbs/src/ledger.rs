@@ -1,17 +1,23 @@
 //! Accounts of a queue pair, of either kind: the buffers that it holds, the entries of its send
-//! queue, and its memory windows.
+//! queue, and its memory windows. The windows themselves, the receive slots of simulated queue
+//! pairs, and names of memory are in the folder.
 //!
 //! An entry is known by its number: the first one is 0. A completion is of one number, and of the
 //! work before it that has no completion of its own. Other work before it is not over: soft-iWARP
 //! reports a write while a read that was posted before it is under way, whose buffer it still
 //! accesses.
 
+pub(crate) mod held;
+pub(crate) mod slots;
+pub(crate) mod windows;
+
 use std::sync::Arc;
 
 use ebof_region::{Buffer, Region};
 
-use crate::windows::Windows;
 use crate::{Held, Window, WorkRequest};
+
+use windows::Windows;
 
 /// The accounts of one queue pair.
 #[derive(Debug)]

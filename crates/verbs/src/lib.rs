@@ -12,41 +12,57 @@
 //! [`Bell`]. A queue pair belongs to one thread at a time.
 //!
 //! It knows nothing of NVMe: what private data and messages mean is in the crates above.
+//!
+//! # Modules
+//!
+//! A folder imports from those on lower layers only. `cargo xtask tidy` compares this table with
+//! the code.
+//!
+//! | layer | folder | what is in it |
+//! |---|---|---|
+//! | 7 | `verbs/lib.rs` | what the crate offers |
+//! | 6 | `network` | where connections come from: both sides of making them |
+//! | 5 | `queue_pair` | the connection, its messages and its memory |
+//! | 4 | `simulated` | a network within this process |
+//! | 4 | `system` | the devices of this machine, through rdma-core |
+//! | 3 | `attributes` | what a queue pair is made with, and what its ends tell each other |
+//! | 2 | `diagnosis` | why no connection can be made from or to an address |
+//! | 2 | `ledger` | accounts of a queue pair of either kind: buffers, entries, windows, receive slots |
+//! | 1 | `completion` | what becomes of posted work |
+//! | 1 | `device` | what devices can do, and the state of their ports |
+//! | 1 | `error` | what can go wrong, apart from work that fails |
+//! | 1 | `event` | what happens to a connection |
+//! | 1 | `select` | the choice between the two kinds of handles |
+//! | 1 | `sysfs` | devices as the kernel's sysfs describes them |
 
 mod attributes;
 mod completion;
-mod connecting;
 mod device;
 pub mod diagnosis;
 mod error;
 mod event;
-mod held;
 mod ledger;
-mod listener;
 mod network;
 mod queue_pair;
-mod request;
 mod select;
 pub mod simulated;
-mod slots;
 pub mod sysfs;
 #[expect(unsafe_code, reason = "rdma-core is in C")]
 mod system;
-mod windows;
 
 pub use attributes::{Attributes, ConnectOptions, Handshake};
 pub use completion::{WorkCompletion, WorkRequest, WorkStatus};
-pub use connecting::Connecting;
 pub use device::{DeviceAttributes, DeviceInfo, Gid, LinkLayer, PortInfo, PortState, Protocol};
 pub use error::{Error, LoadError};
 pub use event::Event;
-pub use held::{Held, Remote};
-pub use listener::{Listener, ListenerEvent};
+pub use ledger::held::{Held, Remote};
+pub use ledger::slots::SharedReceives;
+pub use ledger::windows::{Window, WindowAccess};
 pub use network::Network;
+pub use network::connecting::Connecting;
+pub use network::listener::{Listener, ListenerEvent};
+pub use network::request::Request;
 pub use queue_pair::QueuePair;
-pub use request::Request;
-pub use slots::SharedReceives;
-pub use windows::{Window, WindowAccess};
 
 use std::sync::Arc;
 

@@ -1,4 +1,9 @@
-//! Where connections come from.
+//! Where connections come from. The folder has both sides of making one: a listener with its
+//! requests, and the active side.
+
+pub(crate) mod connecting;
+pub(crate) mod listener;
+pub(crate) mod request;
 
 use std::net::{IpAddr, SocketAddr};
 

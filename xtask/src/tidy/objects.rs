@@ -11,24 +11,15 @@ use super::tree::Tree;
 /// are listed with those.
 const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("attach", "Daemon", 2),
-    ("cli", "ControlClient", 2),
-    ("cli", "Program", 2),
     ("fabrics", "Queue", 4),
-    ("fabrics", "Subsystem", 3),
     ("initiator", "Attempt", 3),
     ("nvme", "Sqe", 3),
     ("rdma", "Connection", 3),
-    ("redfish", "View", 2),
-    ("server", "DirectFunction", 2),
     ("server", "Rdma", 4),
-    ("server", "Shared", 2),
     ("server", "Step", 5),
-    ("server", "Target", 2),
-    ("server", "Tcp", 2),
     ("simulation", "InitiatorHost", 2),
     ("simulation", "RawHost", 2),
     ("simulation", "World", 21),
-    ("state", "StateDirectory", 2),
 ];
 
 /// A crate and a type in it.

@@ -24,19 +24,7 @@ const TABLED: &[&str] = &["initiator", "medium", "server"];
 
 /// Crates with more that are not in order yet, with their modules and layers. They get no more;
 /// with fewer, they are listed with those.
-const EXCEPTIONS: &[(&str, Size)] = &[
-    ("backend", (29, 13)),
-    ("bench", (16, 7)),
-    ("cli", (17, 7)),
-    ("drive", (28, 8)),
-    ("ebof", (21, 7)),
-    ("fabrics", (33, 15)),
-    ("manage", (18, 9)),
-    ("nvme", (26, 6)),
-    ("qualify", (15, 10)),
-    ("simulation", (19, 8)),
-    ("verbs", (20, 8)),
-];
+const EXCEPTIONS: &[(&str, Size)] = &[];
 
 /// Modules and layers.
 type Size = (usize, usize);

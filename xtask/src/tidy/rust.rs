@@ -12,7 +12,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/region/src/shared.rs",
     "crates/region/src/shared/guard.rs",
     "crates/backend/src/signal.rs",
-    "crates/backend/src/uring.rs",
+    "crates/backend/src/io/uring.rs",
     "crates/rights/src/install.rs",
     "crates/rights/tests/it/raw.rs",
     "crates/tls/src/kernel.rs",
@@ -126,9 +126,9 @@ mod tests {
         let bare = "//! A.\nfn f() {\n    unsafe { g() }\n}\n";
         let half = "//! A.\nfn f() {\n    // SAFETY: sound.\n    unsafe { g() }\n}\n";
         let whole = "//! A.\nfn f() {\n    // SAFETY: sound.\n    // JUSTIFICATION: fast.\n    unsafe { g() }\n}\n";
-        assert_eq!(broken("crates/backend/src/uring.rs", whole), [0; 0]);
-        assert_eq!(broken("crates/backend/src/uring.rs", half), [4]);
-        assert_eq!(broken("crates/backend/src/uring.rs", bare), [3, 3]);
+        assert_eq!(broken("crates/backend/src/io/uring.rs", whole), [0; 0]);
+        assert_eq!(broken("crates/backend/src/io/uring.rs", half), [4]);
+        assert_eq!(broken("crates/backend/src/io/uring.rs", bare), [3, 3]);
         assert_eq!(broken("crates/backend/src/file.rs", whole), [5]);
         assert_eq!(broken("crates/verbs/src/system/queue_pair.rs", whole), [0; 0]);
         assert_eq!(broken("crates/verbs/src/queue_pair.rs", whole), [5]);

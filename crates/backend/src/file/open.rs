@@ -14,10 +14,10 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::block::{self, Lock};
+use crate::error::name::Name;
+use crate::error::size::{is_size, round_up};
 use crate::geometry::check_blocks;
-use crate::name::Name;
-use crate::open_file::{Handle, Kind, OpenFile};
-use crate::size::{is_size, round_up};
+use crate::job::open_file::{Handle, Kind, OpenFile};
 use crate::{Buffer, Geometry, OpenError};
 
 /// How long to wait for the lock of a process that has ended.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::open_file::Kind;
+use crate::job::open_file::Kind;
 use crate::{Buffer, Class, Geometry};
 
 fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {

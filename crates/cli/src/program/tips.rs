@@ -65,11 +65,11 @@ fn device_of_disconnect(error: &mut clap::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::Program;
+    use crate::verbs::program_with;
 
     fn told(line: &str) -> String {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let mut error = Program::new(&[]).matches(&words).unwrap_err();
+        let mut error = program_with(&[]).matches(&words).unwrap_err();
         add(&mut error, &words);
         error.to_string()
     }

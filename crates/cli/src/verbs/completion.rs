@@ -229,6 +229,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::verbs::program_with;
 
     #[test]
     fn values_that_are_late_are_left_out() {
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn arguments_are_known_by_what_they_are() {
-        let program = Program::new(&[]);
+        let program = program_with(&[]);
         let command = program.command();
         let of = |path: &[&str], id: &str| {
             let verb = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn shells_are_told_to_ask() {
-        let program = Program::new(&[]);
+        let program = program_with(&[]);
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = String::from_utf8(registration(shell, &program).unwrap()).unwrap();
             assert!(text.contains("COMPLETE") && text.contains("ebof"), "{text}");

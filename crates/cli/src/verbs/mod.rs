@@ -4,6 +4,7 @@
 pub(crate) mod ana;
 mod any_namespace;
 pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod blocks;
 mod boot_partition;
 pub(crate) mod completion;
@@ -45,6 +46,7 @@ pub(crate) mod pages;
 mod passthru;
 mod path;
 pub(crate) mod property;
+mod qualify;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
 mod reach;
@@ -68,18 +70,17 @@ use self::on_device::OnDevice;
 use self::on_device::Results::{Plain, Raw, Structure};
 use crate::device::Needs::{Admin, Io};
 use crate::program::Program;
-use crate::verb::{Group, Of, OfProgram, Outcome, Verb};
+use crate::program::verb::{Group, Of, OfProgram, Outcome, Verb};
 
-impl Program {
-    /// A program with `own` verbs and all those of this crate.
-    pub fn new(own: &'static [Verb]) -> Self {
-        Self::of(own.iter().chain(&VERBS))
-    }
+/// A program with `own` verbs and all those of this crate.
+#[must_use]
+pub fn program_with(own: &'static [Verb]) -> Program {
+    Program::new(own.iter().chain(&VERBS))
 }
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 104] = [
+pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -357,13 +358,13 @@ pub(crate) static VERBS: [Verb; 104] = [
         .about("Send any I/O command")
         .example("ebof io-passthru nvme0n1 -O 0x02 --cdw10 8 --data-len 512")
         .letters(&[("dry_run", 'd')]),
-    Verb::new(Group::Measure, "bench", &Of::<crate::bench::Args>(|args, global| crate::bench::run(&args, global)))
+    Verb::new(Group::Measure, "bench", &Of::<bench::Args>(|args, global| bench::run(&args, global)))
         .about("Measure a load on namespaces, files and devices")
         .example("ebof bench disk.img --rw randread --bs 4K --iodepth 32"),
     Verb::new(
         Group::Measure,
         "qualify",
-        &Of::<crate::qualify::Args>(|args, global| crate::qualify::run(&args, global)),
+        &Of::<qualify::Args>(|args, global| qualify::run(&args, global)),
     )
     .about("Qualify a drive, a host or a fabric by a documented procedure, with a report")
     .example(

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::global::{Global, OutputFormat};
 use crate::output::{View, show};
 use crate::program::Program;
-use crate::verb::{Run, Takes};
+use crate::program::verb::{Run, Takes};
 
 /// A verb that takes DEVICE and arguments of type `T`: the queues that it needs, how its result may
 /// be printed, and the function that sends its commands.

@@ -5,7 +5,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use crate::program::Program;
-use crate::verb::Verb;
+use crate::program::verb::Verb;
 
 mod markdown;
 
@@ -236,10 +236,11 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::program_with;
 
     #[test]
     fn every_verb_has_a_page_with_all_sections() {
-        let program = Program::new(&[]);
+        let program = program_with(&[]);
         for verb in program.verbs() {
             let pages = of_verb(&program, verb).unwrap();
             let (name, page) = pages.last().unwrap();
@@ -259,7 +260,7 @@ mod tests {
     /// Whoever has the program has its manual; the directory of the sources is elsewhere.
     #[test]
     fn help_names_no_file_that_only_the_sources_have() {
-        let program = Program::new(&[]);
+        let program = program_with(&[]);
         let mut pending: Vec<Command> = program.verbs().map(Verb::command).chain([program.command()]).collect();
         while let Some(mut command) = pending.pop() {
             let help = command.render_long_help().to_string();

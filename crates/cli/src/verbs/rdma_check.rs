@@ -39,10 +39,10 @@ pub(crate) struct RdmaCheck {
     #[arg(short, long, value_name = "OPERATION", value_delimiter = ',', requires = "peer")]
     test: Vec<Test>,
     /// Bytes of a message or transfer, for bandwidth
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = crate::bench::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = crate::verbs::bench::bytes)]
     size: u64,
     /// Bytes of a message or transfer, for latency
-    #[arg(long, value_name = "SIZE", default_value = "2", value_parser = crate::bench::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "2", value_parser = crate::verbs::bench::bytes)]
     latency_size: u64,
     /// Messages or transfers for each figure
     #[arg(short = 'n', long, value_name = "N", default_value_t = Plan::default().count)]

@@ -9,11 +9,11 @@ use ebof_nvme::{ControllerId, Nsid, Status};
 
 use super::decision::Decision;
 use super::functions::FunctionTable;
-use crate::budget::{ATTACHMENTS_BYTES_MAX, FUNCTION_BYTES, attachment_bytes, nqn_bytes};
+use crate::change::budget::{ATTACHMENTS_BYTES_MAX, FUNCTION_BYTES, attachment_bytes, nqn_bytes};
 use crate::change::{Change, CntlidAssignment, State};
 use crate::function::{self, FunctionId};
 use crate::namespace::Namespace;
-use crate::placement::Attachments;
+use crate::namespace::placement::Attachments;
 use crate::request::{DecisionInput, Origin, Refusal};
 
 /// Assigned controller identifiers at most; then the oldest assignment is dropped.

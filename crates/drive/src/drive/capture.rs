@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::{Decision, Drive, LogQuery};
 use crate::change::{Change, State};
-use crate::error_log::is_severe;
-use crate::event_log::{Event, EventLog};
-use crate::health::Thresholds;
+use crate::logs::error_log::is_severe;
+use crate::logs::event_log::{Event, EventLog};
+use crate::logs::health::Thresholds;
+use crate::logs::telemetry::{Capture, HostTelemetry, Page, Reader, Telemetry};
 use crate::namespace::{Namespace, VolumeId};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
-use crate::telemetry::{Capture, HostTelemetry, Page, Reader, Telemetry};
 
 /// The state of the medium, for decisions that depend on it and for telemetry. The medium's owner
 /// updates it before such decisions.
@@ -128,7 +128,7 @@ impl Hosts {
 }
 
 /// The reason for a capture, if any of these errors is severe.
-pub(super) fn reason(errors: &[crate::error_log::Error]) -> Option<String> {
+pub(super) fn reason(errors: &[crate::logs::error_log::Error]) -> Option<String> {
     let severe = errors.iter().find(|error| is_severe(error.status))?;
     Some(alloc::format!("status {:03x}h, namespace {}, LBA {}", severe.status.0 & 0x7ff, severe.nsid.0, severe.lba))
 }

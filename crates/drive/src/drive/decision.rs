@@ -8,10 +8,10 @@ use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::log::ReservationEvent;
 use ebof_nvme::{HostId, Nsid};
 
-use crate::block_format::BlockFormat;
 use crate::change::Change;
 use crate::function::{self, FunctionId};
 use crate::namespace::VolumeId;
+use crate::namespace::block_format::BlockFormat;
 use crate::request::Answer;
 
 /// What is to be done for a request, in the order of the first four fields.

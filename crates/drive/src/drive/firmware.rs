@@ -11,8 +11,8 @@ use ebof_nvme::firmware::{Commit, CommitAction};
 
 use super::decision::Decision;
 use crate::change::Change;
-use crate::event_log::Event;
-use crate::firmware::{Download, Firmware, GRANULARITY_BYTES, Limits};
+use crate::logs::event_log::Event;
+use crate::maintenance::firmware::{Download, Firmware, GRANULARITY_BYTES, Limits};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 
 /// The firmware image that is being downloaded.

@@ -14,7 +14,7 @@ use ebof_nvme::{ControllerId, Nsid, Status};
 use super::decision::Decision;
 use crate::change::State;
 use crate::function::{self, Change, Function, FunctionId, PortNames, Primary, Share};
-use crate::placement::Placement;
+use crate::namespace::placement::Placement;
 use crate::request::{Answer, Refusal};
 
 /// The functions of a drive, and the primary controller that they share flexible resources with.

@@ -11,9 +11,9 @@ use ebof_nvme::log::critical_warning;
 
 use super::capture;
 use crate::change::Change;
-use crate::error_log;
-use crate::event_log::Event;
-use crate::health::{self, Activity, Condition, Endurance, Health, TEMPERATURE_KELVIN, Thresholds};
+use crate::logs::error_log;
+use crate::logs::event_log::Event;
+use crate::logs::health::{self, Activity, Condition, Endurance, Health, TEMPERATURE_KELVIN, Thresholds};
 use crate::request::{DecisionInput, Origin};
 
 /// The consequences of [`Drive::advance`](super::Drive::advance).

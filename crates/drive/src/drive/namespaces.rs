@@ -16,9 +16,9 @@ use super::decision::{Decision, Effect};
 use super::request::Ordered;
 use super::settings::{Capacity, Settings};
 use crate::change::{Change, State};
-use crate::event_log::Event;
+use crate::logs::event_log::Event;
+use crate::namespace::placement::Attachments;
 use crate::namespace::{Namespace, NewNamespace, Protection, Shape, VolumeId, check_format};
-use crate::placement::Attachments;
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 
 /// The namespaces of a drive, and the capacity that they share.

@@ -10,8 +10,8 @@ use super::Drive;
 use super::decision::Decision;
 use super::request::LogQuery;
 use crate::change::State;
-use crate::event_log::{Contexts, Reply, Subsystem};
-use crate::firmware::Personality;
+use crate::logs::event_log::{Contexts, Reply, Subsystem};
+use crate::maintenance::firmware::Personality;
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 
 /// Whether the drive keeps this log page, and not each of its controllers.

@@ -10,14 +10,14 @@ use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::virtualization::VirtualizationManagement;
 use ebof_nvme::{ControllerId, Nsid};
 
+use crate::change::unfinished::Unfinished;
 use crate::function::{FunctionId, PortNames, Share};
-use crate::health::Thresholds;
+use crate::logs::health::Thresholds;
+use crate::maintenance::sanitize::Restriction;
+use crate::namespace::placement::{Attachments, Placement};
 use crate::namespace::{NewNamespace, VolumeId};
-use crate::placement::{Attachments, Placement};
 use crate::request::Refusal;
 use crate::reservation;
-use crate::sanitize::Restriction;
-use crate::unfinished::Unfinished;
 
 /// A request of a host to the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use alloc::sync::Arc;
 use ebof_nvme::{Nsid, Status};
 
 use super::decision::Decision;
-use crate::budget::{REGISTRANTS_MAX, registrants};
 use crate::change::Change;
+use crate::change::budget::{REGISTRANTS_MAX, registrants};
 use crate::request::{Origin, Refusal};
 use crate::reservation::{self, Access, Reservations};
 

@@ -1,5 +1,5 @@
 //! What is known of sanitizing until the drive is closed: what hosts have written, how far a pass
-//! is, and how fast they are. The operation itself is in `sanitize.rs` of the crate.
+//! is, and how fast they are. The operation itself is in `drive/maintenance/sanitize.rs`.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -11,9 +11,9 @@ use ebof_nvme::media::Sanitize as Command;
 
 use super::settings::{Capacity, Settings};
 use crate::change::{Change, State};
-use crate::event_log::Event;
+use crate::logs::event_log::Event;
+use crate::maintenance::sanitize::{Capabilities, Ended, Method, Preconditions, Sanitize, SanitizeSpeed, Work};
 use crate::request::{DecisionInput, Origin};
-use crate::sanitize::{Capabilities, Ended, Method, Preconditions, Sanitize, SanitizeSpeed, Work};
 
 /// What a sanitize operation that ended means to others.
 #[derive(Debug, PartialEq)]

@@ -6,8 +6,8 @@ use ebof_nvme::Nsid;
 
 use super::capture::MediumStatus;
 use crate::change::{Change, State};
+use crate::maintenance::self_test::{Inventory, SelfTest};
 use crate::request::Origin;
-use crate::self_test::{Inventory, SelfTest};
 
 /// The namespaces that a test by this origin reads, and those that it must not.
 pub(super) fn inventory(state: &State, medium: &MediumStatus, extent_bytes: u64, origin: &Origin) -> Inventory {

@@ -6,10 +6,10 @@ use alloc::string::String;
 use ebof_nvme::Status;
 use ebof_nvme::identify::field::fna;
 
-use crate::firmware::{Content, Limits, PRODUCT, Personality};
+use crate::logs::telemetry::Reader;
+use crate::maintenance::firmware::{Content, Limits, PRODUCT, Personality};
 use crate::profile::Profile;
 use crate::request::{Origin, Refusal};
-use crate::telemetry::Reader;
 
 /// What the configuration says about a drive, besides its profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use alloc::vec;
 
 use super::*;
 use crate::change::Identity;
-use crate::health::{TEMPERATURE_KELVIN, Thresholds};
+use crate::logs::health::{TEMPERATURE_KELVIN, Thresholds};
 use crate::namespace::NewNamespace;
 
 use ebof_nvme::event::AsyncEvent;
@@ -356,14 +356,14 @@ fn health_and_errors_survive_a_kill() {
     for change in bench.drive.opened(&origin("a", 0), &input) {
         bench.keep(change);
     }
-    let usage = crate::health::Usage { bytes_written: 512_000, write_commands: 3, ..Default::default() };
-    let activity = crate::health::Activity {
+    let usage = crate::logs::health::Usage { bytes_written: 512_000, write_commands: 3, ..Default::default() };
+    let activity = crate::logs::health::Activity {
         elapsed_ms: 3_600_000,
         namespaces: vec![(nsid, usage)],
         kelvin: TEMPERATURE_KELVIN,
         ..Default::default()
     };
-    let error = crate::error_log::Error {
+    let error = crate::logs::error_log::Error {
         queue: QueueId(1),
         cid: Cid(7),
         status: Status::UNRECOVERED_READ_ERROR,
@@ -373,7 +373,7 @@ fn health_and_errors_survive_a_kill() {
         opcode: 2,
         information: 0,
     };
-    assert_eq!(bench.drive.record_errors(0, &[error]), crate::error_log::Urgency::AtOnce);
+    assert_eq!(bench.drive.record_errors(0, &[error]), crate::logs::error_log::Urgency::AtOnce);
     let condition = bench.drive.condition();
     let turned = bench.drive.advance(&activity, condition, false, &origin("a", 0), &input);
     // The drive has captured telemetry.
@@ -418,10 +418,10 @@ fn the_event_log_is_read_through_a_context() {
 #[test]
 fn firmware_is_downloaded_committed_and_activated_at_a_reset() {
     let mut bench = Bench::new(Settings { revision: "1.0".into(), ..Settings::default() });
-    let image = crate::firmware::Image {
+    let image = crate::maintenance::firmware::Image {
         product: "ebof-drive".into(),
         revision: "2.0".into(),
-        personality: crate::firmware::Personality { model_suffix: "-X".into(), ..Default::default() },
+        personality: crate::maintenance::firmware::Personality { model_suffix: "-X".into(), ..Default::default() },
     };
     let mut bytes = image.encode().unwrap();
     bytes.resize(bytes.len().next_multiple_of(4096), 0);
@@ -469,17 +469,17 @@ fn a_created_namespace_is_not_marked_as_being_erased() {
 #[test]
 fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
     let mut bench = Bench::new(Settings::default());
-    let usage = crate::health::Usage { bytes_written: 512, ..Default::default() };
-    let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
-    let advance = |bench: &mut Bench, activity: &crate::health::Activity| {
+    let usage = crate::logs::health::Usage { bytes_written: 512, ..Default::default() };
+    let wrote = crate::logs::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
+    let advance = |bench: &mut Bench, activity: &crate::logs::health::Activity| {
         let condition = bench.drive.condition();
         let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &DecisionInput::default());
         turned.changes.into_iter().find(|change| matches!(change, Change::Sanitized { .. }))
     };
-    let idle = crate::health::Activity::default();
+    let idle = crate::logs::health::Activity::default();
     assert_eq!(advance(&mut bench, &idle), None);
-    let usage = crate::health::Usage { bytes_read: 512, ..Default::default() };
-    let read = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
+    let usage = crate::logs::health::Usage { bytes_read: 512, ..Default::default() };
+    let read = crate::logs::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
     assert_eq!(advance(&mut bench, &read), None, "reading is no writing");
     // Not applied: it could not be recorded.
     assert!(advance(&mut bench, &wrote).is_some());
@@ -493,9 +493,9 @@ fn the_record_of_writes_by_hosts_is_repeated_until_it_is_durable() {
 #[test]
 fn a_sanitized_drive_has_no_data_of_hosts() {
     let mut bench = Bench::new(Settings::default());
-    let usage = crate::health::Usage { bytes_written: 512, ..Default::default() };
-    let wrote = crate::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
-    let sanitized = |bench: &mut Bench, activity: &crate::health::Activity| {
+    let usage = crate::logs::health::Usage { bytes_written: 512, ..Default::default() };
+    let wrote = crate::logs::health::Activity { namespaces: vec![(Nsid(1), usage)], ..Default::default() };
+    let sanitized = |bench: &mut Bench, activity: &crate::logs::health::Activity| {
         let condition = bench.drive.condition();
         let turned = bench.drive.advance(activity, condition, false, &origin("a", 0), &DecisionInput::default());
         turned.changes.into_iter().find(|change| matches!(change, Change::Sanitized { .. }))
@@ -507,7 +507,7 @@ fn a_sanitized_drive_has_no_data_of_hosts() {
     let ended = bench.drive.sanitize_ended(true, &origin("a", 0), &DecisionInput::default()).unwrap();
     ended.changes.into_iter().for_each(|change| bench.keep(change));
     assert!(bench.drive.state().sanitize.is_erased());
-    assert_eq!(sanitized(&mut bench, &crate::health::Activity::default()), None);
+    assert_eq!(sanitized(&mut bench, &crate::logs::health::Activity::default()), None);
     assert!(bench.drive.state().sanitize.is_erased());
 }
 

@@ -8,12 +8,12 @@ use ebof_nvme::{Nsid, Status};
 use super::attachments::exactly;
 use super::decision::Decision;
 use super::functions::FunctionTable;
+use crate::change::unfinished::Unfinished;
 use crate::change::{Change, State};
 use crate::function::{self, FunctionId};
+use crate::namespace::placement::Attachments;
 use crate::namespace::{Namespace, VolumeId};
-use crate::placement::Attachments;
 use crate::request::Refusal;
-use crate::unfinished::Unfinished;
 
 /// The transactions that are not over.
 pub(super) struct Transactions<'a> {

@@ -37,7 +37,7 @@ pub enum PortNamesError {
 impl PortNames {
     /// Ports of a function at most: two adapters with four ports each, which is more than hosts
     /// use paths to a namespace. However many functions a drive has, and however long their names,
-    /// the state in its checkpoint has room for that (`budget/tests.rs`).
+    /// the state in its checkpoint has room for that (`change/budget/tests.rs`).
     pub const MAX: usize = 8;
     /// Characters of a name at most.
     pub const NAME_CHARS_MAX: usize = 64;

@@ -27,8 +27,8 @@ use ebof_manage::{FileFormat, Loaded, Target as _};
 
 use super::sight::Sight;
 use super::{By, beside};
-use crate::generations::Generations;
 use crate::managed::Managed;
+use crate::reload::generations::Generations;
 use crate::reload::{Refusal, Seen};
 
 /// The largest body of a request with a text: JSON may write a character as two.

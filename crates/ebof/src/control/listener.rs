@@ -1,5 +1,5 @@
-//! The listener of the control socket: connections have limits ([`crate::limits`]), by process. Who
-//! may connect at all is decided by the permissions of the socket's file.
+//! The listener of the control socket: connections have limits ([`crate::doors::limits`]), by
+//! process. Who may connect at all is decided by the permissions of the socket's file.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
+use crate::doors::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
 
 /// The most connections.
 pub(super) const CONNECTIONS: usize = 64;

@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::rates::{Rates, network};
 use super::service::{Service, Visitor};
-use crate::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
+use crate::doors::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
 
 /// The most connections.
 pub(super) const CONNECTIONS: usize = 256;

@@ -54,7 +54,7 @@ impl Realm {
             Self::Health => text(StatusCode::OK, "ok\n"),
             _ => {
                 let accepted = parts.headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
-                crate::page::answer(parts.uri.path(), accepted).map(Body::from)
+                crate::https::page::answer(parts.uri.path(), accepted).map(Body::from)
             }
         }
     }

@@ -15,8 +15,8 @@ use super::rates::Rates;
 use super::redfish::Redfish;
 use super::service::Service;
 use super::{THREADS_MAX, host_name, renew};
+use crate::doors::limits::{self, ConnectionLimits};
 use crate::doors::{Doors, Scheme, Serves};
-use crate::limits::{self, ConnectionLimits};
 use crate::managed::{Managed, Remote};
 
 /// The backlog of connections that are not accepted yet; the system may limit it further.

@@ -1,5 +1,5 @@
 //! The listener of the metrics endpoint, which limits the number and lifetime of connections
-//! ([`crate::limits`]).
+//! ([`crate::doors::limits`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
+use crate::doors::limits::{Connection, ConnectionLimits, ERROR_PAUSE, LOG_INTERVAL, is_of_one_connection};
 
 /// The most connections from one address.
 pub(super) const PER_ADDRESS: usize = 32;

@@ -13,7 +13,7 @@ use ebof_server::{Making, Target, backings};
 use ebof_state::{StateDirectory, standard_path};
 
 use super::{Args, configuration};
-use crate::generations::{Generations, Track, failure};
+use crate::reload::generations::{Generations, Track, failure};
 use crate::reload::{self, StartedWith};
 use crate::rights::OwnPlaces;
 

@@ -11,7 +11,7 @@ use ebof_server::{KeyStore, StoredKeys};
 use ebof_state::{StateDirectory, StateError, StoreError};
 use tracing::warn;
 
-use crate::made;
+use crate::serve::made;
 
 /// The file.
 const FILE: &str = "keys.json";

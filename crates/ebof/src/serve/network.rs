@@ -14,8 +14,8 @@ use crate::doors::{Addresses, Scheme};
 use crate::https;
 use crate::https::accounts::{self, FIRST_NAME, OpenedAccounts};
 use crate::identity;
-use crate::made;
 use crate::managed::{Managed, Remote};
+use crate::serve::made;
 
 /// Management over the network that is wanted.
 #[derive(Clone)]

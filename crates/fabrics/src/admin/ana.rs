@@ -6,7 +6,7 @@ use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe};
 
 use crate::model::{Namespace, Subsystem, refusal};
-use crate::outcome::Fault;
+use crate::task::outcome::Fault;
 
 /// What a state leaves of the commands of an Admin Queue that name a namespace.
 ///

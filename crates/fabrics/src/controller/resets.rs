@@ -6,7 +6,7 @@ use ebof_nvme::Status;
 use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::log::{CrossControllerResetEntry, CrossControllerResetState, ccrf, cross_controller_reset_log};
 
-use crate::outcome::Fault;
+use crate::task::outcome::Fault;
 
 /// Resets that a controller has in progress at a time (CCRL): as many paths as a host may lose at
 /// once, and have others to reset them by.

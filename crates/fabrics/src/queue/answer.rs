@@ -4,11 +4,11 @@ use ebof_drive::{Answer, Refusal};
 use ebof_nvme::opcode::admin;
 
 use super::Queue;
-use crate::executing::Executing;
-use crate::outcome::{Decision, Fault};
-use crate::step::Step;
+use crate::admin::{lba_status, log};
 use crate::task::Task;
-use crate::{lba_status, log};
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault};
+use crate::task::step::Step;
 
 impl Queue {
     /// Goes on with a [`Task::Drive`] that the drive has answered.

@@ -13,9 +13,9 @@ use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
 use super::{Live, Queue, Role};
 use crate::io;
-use crate::outcome::{Fault, Outcome, byte};
-use crate::step::Step;
 use crate::task::FusedHalf;
+use crate::task::outcome::{Fault, Outcome, byte};
+use crate::task::step::Step;
 use crate::task::{IoTask, Task};
 
 /// A first command whose second has to be the next of the queue.

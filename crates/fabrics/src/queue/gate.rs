@@ -11,9 +11,10 @@ use ebof_nvme::opcode::fabrics;
 use ebof_nvme::{Sqe, Status};
 
 use super::{Live, Role};
+use crate::admin;
 use crate::association::Association;
-use crate::outcome::{Fault, Outcome};
-use crate::{admin, authentication};
+use crate::connect::authentication;
+use crate::task::outcome::{Fault, Outcome};
 
 /// A role behind a gate that is shut.
 pub(crate) fn shut(behind: Role) -> Role {

@@ -10,11 +10,11 @@ use ebof_nvme::{Cid, Nsid, QueueId, Sqe, Status};
 
 use super::Role;
 use crate::association::{Association, Counters};
-use crate::authentication::Authenticator;
+use crate::connect::authentication::Authenticator;
 use crate::connect::{SubmissionQueue, Tolerated};
-use crate::executing::Executing;
-use crate::handle::Handle;
-use crate::outcome::Fault;
+use crate::task::executing::Executing;
+use crate::task::handle::Handle;
+use crate::task::outcome::Fault;
 
 /// A queue after Connect.
 #[derive(Debug)]

@@ -4,11 +4,11 @@
 use ebof_authentication::{Computed, Entropy};
 
 use super::Queue;
-use crate::authentication::Authenticator;
-use crate::executing::Executing;
-use crate::outcome::{Fault, Outcome, byte};
-use crate::secrets::HostSecrets;
-use crate::step::Step;
+use crate::connect::authentication::Authenticator;
+use crate::model::secrets::HostSecrets;
+use crate::task::executing::Executing;
+use crate::task::outcome::{Fault, Outcome, byte};
+use crate::task::step::Step;
 
 impl Queue {
     /// Goes on with [`Authenticate::Message`](crate::Authenticate::Message).

@@ -20,19 +20,19 @@ use super::drain::Deferral;
 use super::fence::Fence;
 use super::replaced::Replaced;
 use super::{Handle, Registry};
+use crate::association::error_log::ErrorLog;
 use crate::association::{Association, Counters, Identity};
-use crate::authentication::{Authenticator, FirstProof};
+use crate::connect::authentication::{Authenticator, FirstProof};
 use crate::connect::{Arrival, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 use crate::controller::{Controller, Kind};
-use crate::discovery::ADMIN_QUEUE_ENTRIES;
-use crate::error_log::ErrorLog;
-use crate::executing::Executing;
+use crate::model::discovery::ADMIN_QUEUE_ENTRIES;
+use crate::model::secrets::HostSecrets;
+use crate::model::secrets::{Channel, PskSource, TlsPeer};
 use crate::model::{Port, Subsystem, TlsUse};
 use crate::queue::{Live, Queue, Role, gate};
-use crate::secrets::HostSecrets;
-use crate::secrets::{Channel, PskSource, TlsPeer};
-use crate::step::Step;
 use crate::task::Task;
+use crate::task::executing::Executing;
+use crate::task::step::Step;
 
 /// The result of a Connect that is not refused.
 enum Verdict {
@@ -366,8 +366,9 @@ impl<'r> Admission<'r> {
 
     /// The refusal for a subsystem that is not served.
     fn missing(&self, nqn: &Nqn) -> RefusalReason {
-        let is_of =
-            |all: &[Nqn]| all.iter().any(|missing| missing == nqn || crate::function::is_function_of(nqn, missing));
+        let is_of = |all: &[Nqn]| {
+            all.iter().any(|missing| missing == nqn || crate::model::function::is_function_of(nqn, missing))
+        };
         if is_of(&self.registry.model.returning) {
             return RefusalReason::SubsystemReturning;
         }

@@ -4,9 +4,9 @@
 use ebof_drive::View;
 use ebof_nvme::property::Version;
 
-use crate::identify;
+use crate::admin::identify;
+use crate::controller::property::VERSION;
 use crate::model::{Limits, Model, Port, Subsystem};
-use crate::property::VERSION;
 
 /// What a new controller would announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

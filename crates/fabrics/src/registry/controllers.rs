@@ -20,13 +20,13 @@ use super::replaced::Replaced;
 use crate::association::{Association, Counters};
 use crate::connect::RefusalReason;
 use crate::controller::Kind;
-use crate::executing::Executing;
-use crate::handle::Handle;
+use crate::io::reservation;
+use crate::model::secrets::{PskSource, SecureChannelId};
 use crate::model::{DeviceId, GroupStates, Limits, Model, Subsystem, TlsUse};
 use crate::notice::{CloseReason, Notice, Notices};
-use crate::outcome::Outcome;
-use crate::reservation;
-use crate::secrets::{PskSource, SecureChannelId};
+use crate::task::executing::Executing;
+use crate::task::handle::Handle;
+use crate::task::outcome::Outcome;
 
 /// After how long without a command a host without a keep-alive time-out may be gone,
 /// milliseconds. For others it is half of their time-out.

@@ -20,8 +20,8 @@ use ebof_nvme::{Nqn, QueueId};
 use super::controllers::{ControllerKey, Controllers, same_host};
 use crate::association::Association;
 use crate::connect::RefusalReason;
-use crate::handle::Handle;
 use crate::notice::{Notice, Notices};
+use crate::task::handle::Handle;
 
 /// How long a Connect is deferred at most, milliseconds. Shorter than the hosts' time-outs for it.
 pub const CONNECT_HOLD_MS: u64 = 5_000;

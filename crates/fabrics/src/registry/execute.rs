@@ -16,15 +16,16 @@ use super::controllers::ControllerKey;
 use super::replaced::Identity;
 use super::reset::OtherReset;
 use super::{Notices, Registry};
+use crate::admin::identify::Look;
+use crate::admin::log;
+use crate::admin::{self as admin_commands, identify, memory};
+use crate::controller::property::Phase;
 use crate::controller::{Controller, Kind};
-use crate::executing::Executing;
-use crate::identify::Look;
-use crate::log;
+use crate::model::discovery;
 use crate::model::{Namespace, NamespaceTable};
-use crate::outcome::{Decision, Fault, Outcome};
-use crate::property::Phase;
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome};
 use crate::task::{Quiesce, Task};
-use crate::{admin as admin_commands, discovery, identify, memory};
 
 /// A command of an Admin Queue that needs what queues share.
 pub(super) struct SharedCommand<'r> {

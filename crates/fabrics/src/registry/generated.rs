@@ -11,7 +11,7 @@ use ebof_authentication::response::Names;
 use ebof_authentication::{Derivation, Identity, KeyMaterial, Psk};
 use ebof_nvme::Nqn;
 
-use crate::secrets::SecureChannelId;
+use crate::model::secrets::SecureChannelId;
 
 /// How long a PSK waits for its host, milliseconds; as Linux keeps it.
 const UNUSED_MS: u64 = 3_600_000;

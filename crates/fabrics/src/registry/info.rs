@@ -9,8 +9,8 @@ use ebof_nvme::{ControllerId, HostId, Nqn, QueueId};
 
 use super::controllers::ControllerEntry;
 use crate::association::{Association, Counts};
-use crate::handle::Handle;
 use crate::model::PortId;
+use crate::task::handle::Handle;
 
 /// A controller, for status and metrics.
 #[derive(Clone, Debug)]

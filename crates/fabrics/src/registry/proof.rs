@@ -8,11 +8,11 @@ use ebof_nvme::opcode::fabrics;
 
 use super::Registry;
 use crate::connect::RefusalReason;
-use crate::executing::Executing;
 use crate::notice::{CloseReason, Notice, Notices};
-use crate::outcome::{Decision, Fault, Outcome};
 use crate::queue::Queue;
 use crate::task::Task;
+use crate::task::executing::Executing;
+use crate::task::outcome::{Decision, Fault, Outcome};
 
 /// What becomes of a queue by its host's proof, or for want of one.
 pub(super) struct Proving<'r> {

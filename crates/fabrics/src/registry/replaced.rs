@@ -57,9 +57,9 @@ use ebof_nvme::identify::Cns;
 use ebof_nvme::{Nsid, Status, Uuid};
 
 use super::objects::ObjectRecord;
+use crate::admin::identify::Look;
 use crate::association::Association;
 use crate::controller::Controller;
-use crate::identify::Look;
 use crate::model::{DataId, DeviceId, Namespace, Subsystem};
 
 /// The NSIDs whose namespaces have changed since the host last looked. At most one entry for each

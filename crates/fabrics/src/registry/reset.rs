@@ -19,10 +19,10 @@ use super::controllers::ControllerKey;
 use super::instances::Instances;
 use crate::association::Association;
 use crate::controller::Controller;
-use crate::executing::Executing;
-use crate::handle::Handle;
 use crate::notice::{CloseReason, Notice, Notices};
-use crate::outcome::{Decision, Fault, Outcome, byte};
+use crate::task::executing::Executing;
+use crate::task::handle::Handle;
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 
 /// A Cross-Controller Reset command on which is decided.
 pub(super) struct OtherReset<'r> {

@@ -7,8 +7,8 @@
 
 use alloc::vec::Vec;
 
-use crate::handle::Handle;
 use crate::model::DeviceId;
+use crate::task::handle::Handle;
 
 /// What must happen before a reset or shutdown of the controller completes, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use ebof_drive::{Capacity, DecisionInput, Drive, Identity, Managers, Request, Se
 use ebof_fabrics::{
     Arrival, Authenticate, Backing, Channel, CloseReason, DataId, DeviceId, DiscoveryIdentity, Executing, Extent,
     FusedHalf, Handle, IoTask, Limits, Metadata, Model, Namespace, NamespaceTable, Notice, Notices, Port, PortId,
-    Queue, Refusal, Registry, Step, Subsystem, Task, TlsUse, Transfer, TransferKind, Usage,
+    Queue, Refusal, Registry, Step, Subsystem, Task, TlsUse, Transfer, TransferKind, Usage, adopt_drive,
 };
 use ebof_nvme::connect::{Connect, ConnectData, Property};
 use ebof_nvme::event::AsyncEvent;
@@ -129,7 +129,7 @@ fn adopt(subsystem: &mut Subsystem, view: Arc<View>) {
         let used = Usage::new(|| 4096);
         Some(Backing { device, used, deallocates: true, volatile_cache: true, read_only: false })
     };
-    subsystem.adopt(view, backing).unwrap();
+    adopt_drive(subsystem, view, backing).unwrap();
 }
 
 /// The result of a command.

@@ -13,8 +13,8 @@ use serde_json::Value;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{Asker, Revision};
+use crate::diagnostic::nearest::names;
 use crate::enclosure::{DISTURBED_MAX, DisturbedHost, Refused};
-use crate::nearest::names;
 
 /// The version of the JSON shape of [`Keys`] and [`KeysChange`].
 pub const KEYS_SCHEMA: u32 = 1;

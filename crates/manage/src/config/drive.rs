@@ -12,10 +12,10 @@ use serde::{Serialize, Serializer};
 
 use super::limits;
 use super::written::as_optional_size64;
+use crate::diagnostic::nearest::names;
 use crate::drive::Drive;
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key, Refused};
-use crate::nearest::names;
 use crate::units::format_size;
 
 mod words;

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::written::{as_text, as_texts, is_true};
 use super::{ManagedDrive, Namespace, default_serial, limits};
+use crate::diagnostic::nearest::names;
 use crate::keys::Absent::{Required, Value, Words};
 use crate::keys::{Form, Key};
-use crate::nearest::names;
 
 /// What hosts connect to: a set of namespaces, or a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use super::table::Kind;
 use super::{Edit, Keys, Object};
 use crate::config::Config;
+use crate::diagnostic::nearest::nearest;
 use crate::enclosure::{Mistake, MistakeKind};
 use crate::listen::Listen;
-use crate::nearest::nearest;
 
 /// A configuration in its JSON form.
 pub(super) struct Tree(pub(super) Map<String, Value>);

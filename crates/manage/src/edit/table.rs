@@ -1,9 +1,9 @@
 //! The kinds of objects, and the keys that each has.
 
 use crate::config::{Host, ManagedDrive, Namespace, Port, Subsystem, TargetOptions};
+use crate::diagnostic::nearest::names;
 use crate::keys::Key;
 use crate::manual::kind_of;
-use crate::nearest::names;
 
 names! {
     /// A kind of objects.

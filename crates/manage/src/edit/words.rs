@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Keys;
 use super::table::Kind;
-use crate::nearest::nearest;
+use crate::diagnostic::nearest::nearest;
 
 /// What words say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachee::Attachee;
 use super::name::NamespaceName;
-use crate::nearest::names;
+use crate::diagnostic::nearest::names;
 
 /// The block size of a namespace for which nothing else is asked, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 4096;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Change;
 use crate::api::Asker;
-use crate::nearest::names;
+use crate::diagnostic::nearest::names;
 
 /// The version of the JSON shape of [`Task`].
 pub const TASK_SCHEMA: u32 = 1;

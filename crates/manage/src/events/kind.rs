@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::nearest::names;
+use crate::diagnostic::nearest::names;
 
 names! {
     /// Whether somebody has to look.

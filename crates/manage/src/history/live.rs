@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use super::{ObjectCounters, Sample, ring};
-use crate::nearest::names;
+use crate::diagnostic::nearest::names;
 
 /// The version of the JSON shape of [`LiveTable`].
 pub const LIVE_SCHEMA: u32 = 1;

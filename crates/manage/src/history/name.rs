@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::nearest::names;
+use crate::diagnostic::nearest::names;
 
 names! {
     /// What an object is.

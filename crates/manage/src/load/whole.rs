@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use super::{FileFormat, Loaded};
 use crate::config::Config;
+use crate::load::read::tree::{Node, Value};
 use crate::plan::{Change, Plan};
-use crate::read::tree::{Node, Value};
 
 /// Signs that a text is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::text::{Text, set_ascii};
 use crate::command::ControllerInstance;
-use crate::id::ControllerId;
-use crate::nqn::Nqn;
+use crate::name::id::ControllerId;
+use crate::name::nqn::Nqn;
 use crate::property::Version;
 use crate::table::values;
 

@@ -4,7 +4,7 @@
 use core::fmt::{self, Display};
 
 use super::{Csi, IDENTIFY_BYTES};
-use crate::id::uuid::Uuid;
+use crate::name::id::uuid::Uuid;
 
 /// Bytes before the identifier: NIDT, NIDL, two reserved.
 const HEADER_BYTES: usize = 4;

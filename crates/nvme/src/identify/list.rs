@@ -4,8 +4,8 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::{ControllerId, Nsid};
-use crate::status::Status;
+use crate::command::status::Status;
+use crate::name::id::{ControllerId, Nsid};
 
 /// Namespace List: up to 1024 NSIDs in ascending order, the rest zeros. NVMe Base 2.1, "Namespace
 /// List Format".

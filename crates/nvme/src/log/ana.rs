@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::Nsid;
+use crate::name::id::Nsid;
 use crate::table::numbers;
 
 /// Header of the ANA log page. NVMe Base 2.1, "Asymmetric Namespace Access log page".

@@ -1,10 +1,10 @@
 //! Get Log Page: its dwords, and what the Log Specific Parameter of the log pages says.
 
 use crate::command::Sqe;
-use crate::id::Nsid;
+use crate::command::opcode::admin;
 use crate::identify::Csi;
 use crate::log::Lid;
-use crate::opcode::admin;
+use crate::name::id::Nsid;
 
 /// Get Log Page, dwords 10 to 14. NVMe Base 2.1, section of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::discovery_field::{
     AddressFamily, EntryFlags, RdmaProvider, RdmaQueuePair, SecType, SubsystemType, TrType, Treq,
 };
 use crate::identify::{Text, set_ascii};
-use crate::nqn::Nqn;
+use crate::name::nqn::Nqn;
 
 /// Header of the Discovery log page. NVMe Base 2.1, "Discovery log page".
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

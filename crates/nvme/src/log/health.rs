@@ -4,8 +4,8 @@
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::command::status::Status;
 use crate::identify::{Text, set_ascii};
-use crate::status::Status;
 
 /// Error Information Log Entry. NVMe Base 2.1, "Error Information log page".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::Nsid;
+use crate::name::id::Nsid;
 
 /// LBA Status Information header, 16 bytes; elements follow. NVM Command Set 1.1, section of that
 /// name.

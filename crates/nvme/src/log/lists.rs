@@ -5,7 +5,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Lid;
-use crate::id::Nsid;
+use crate::name::id::Nsid;
 
 /// Supported Log Pages (00h): a `LidSupport` for each of the 256 LIDs. NVMe Base 2.1, section of
 /// that name.

@@ -7,9 +7,9 @@ use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Lid;
-use crate::id::ControllerId;
 use crate::identify::{Text, set_ascii};
-use crate::nqn::Nqn;
+use crate::name::id::ControllerId;
+use crate::name::nqn::Nqn;
 use crate::table::numbers;
 
 /// Persistent Event Log header, 512 bytes. NVMe Base 2.1, "Persistent Event Log page".

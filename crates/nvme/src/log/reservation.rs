@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::Nsid;
+use crate::name::id::Nsid;
 
 /// Reservation Notification log page: one notification, which reading takes. NVMe Base 2.1, section
 /// of that name.

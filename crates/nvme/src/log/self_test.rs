@@ -3,8 +3,8 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::Nsid;
-use crate::status::Status;
+use crate::command::status::Status;
+use crate::name::id::Nsid;
 use crate::table::numbers;
 
 /// Device Self-test log page. NVMe Base 2.1, section of that name.

@@ -14,8 +14,8 @@ use crc_fast::CrcAlgorithm;
 use zerocopy::FromBytes;
 
 use super::{Guard16, Tags, prinfo};
+use crate::command::status::Status;
 use crate::identify::ProtectionType;
-use crate::status::Status;
 
 /// Bytes of the protection information of a block.
 pub const INFORMATION_BYTES: usize = size_of::<Guard16>();

@@ -28,7 +28,7 @@ impl Area for AccountPlace {
         Ok(match self {
             Self::Service => json(&AccountService::new(view)),
             Self::Accounts => {
-                let all = view.accounts();
+                let all = view.parts.visible_accounts();
                 let members = all.iter().map(|account| Self::Account(account.id.to_string()));
                 json(&Collection::new(Self::Accounts, "ManagerAccount", "Accounts", members))
             }
@@ -85,7 +85,7 @@ fn add(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
 
 impl AccountPlace {
     fn account(&self, id: &str, view: &View<'_>) -> Result<StoredAccount, Problem> {
-        let found = |id| view.accounts().into_iter().find(|account| account.id == id);
+        let found = |id| view.parts.visible_accounts().into_iter().find(|account| account.id == id);
         id.parse().ok().and_then(found).ok_or_else(|| self.missing())
     }
 

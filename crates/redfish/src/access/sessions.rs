@@ -19,7 +19,7 @@ use crate::response::time::date_time;
 
 impl Area for SessionPlace {
     fn read(&self, view: &View<'_>) -> Result<Value, Problem> {
-        let sessions = || view.sessions();
+        let sessions = || view.parts.visible_sessions();
         Ok(match self {
             Self::Service => json(&SessionService::new(view)),
             Self::Sessions => {

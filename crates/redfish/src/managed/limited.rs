@@ -14,7 +14,6 @@ use ebof_scope::{Scope, VisibleTarget};
 
 use crate::managed::parts::{Configurations, NoKeys, Parts};
 use crate::managed::subscriptions::Subscription;
-use crate::managed::view::View;
 
 impl Parts {
     /// As a user sees and changes them.
@@ -42,32 +41,30 @@ impl Parts {
             ..self.clone()
         })
     }
-}
 
-impl View<'_> {
-    /// The accounts.
-    pub(crate) fn accounts(&self) -> Vec<Account> {
-        let mut all = self.parts.access.accounts();
-        all.retain(|account| self.parts.only.is_none_or(|only| only == account.id));
+    /// The accounts that their user sees.
+    pub(crate) fn visible_accounts(&self) -> Vec<Account> {
+        let mut all = self.access.accounts();
+        all.retain(|account| self.only.is_none_or(|only| only == account.id));
         all
     }
 
-    /// The sessions.
-    pub(crate) fn sessions(&self) -> Vec<Session> {
-        let mut all = self.parts.access.sessions();
-        all.retain(|session| self.parts.only.is_none_or(|only| only == session.account));
+    /// The sessions that their user sees.
+    pub(crate) fn visible_sessions(&self) -> Vec<Session> {
+        let mut all = self.access.sessions();
+        all.retain(|session| self.only.is_none_or(|only| only == session.account));
         all
     }
 
     /// A subscription or stream, by its number.
     pub(crate) fn subscription(&self, id: u64) -> Option<Subscription> {
-        let is_seen = |one: &Subscription| self.parts.only.is_none_or(|only| one.is_stream_of(only));
-        self.parts.subscriptions.get(id).filter(is_seen)
+        let is_seen = |one: &Subscription| self.only.is_none_or(|only| one.is_stream_of(only));
+        self.subscriptions.get(id).filter(is_seen)
     }
 
-    /// The numbers of all.
+    /// The numbers of all that their user sees.
     pub(crate) fn subscription_ids(&self) -> Vec<u64> {
-        let mut ids = self.parts.subscriptions.ids();
+        let mut ids = self.subscriptions.ids();
         ids.retain(|id| self.subscription(*id).is_some());
         ids
     }

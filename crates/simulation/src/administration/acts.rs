@@ -2,8 +2,8 @@
 
 use ebof_nvme::reservation::{PersistenceChange, ReservationType};
 
-use crate::acts::{self, Act, SystemAct, SystemKind};
 use crate::random::Random;
+use crate::rig::acts::{self, Act, SystemAct, SystemKind};
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]

@@ -12,15 +12,15 @@ use ebof_manage::config::{Attach, DriveProfile};
 
 use super::acts::What;
 use super::model::{ModelLimits, ModelNamespace, Namespaces};
-use crate::acts::SystemAct;
 use crate::disk::Loss;
 use crate::host::{Event, RawHost, nqn};
 use crate::model::{Blocks, Op};
 use crate::random::Random;
+use crate::rig::acts::SystemAct;
 use crate::rig::{EXTENT, Life as _, Rig, System};
 use crate::story::Failure;
 use crate::target_life::{Life, SUBSYSTEM, Setting};
-use crate::wire::{CompletedCommand, Wire};
+use crate::transport::wire::{CompletedCommand, Wire};
 
 /// Bytes of the largest drive: more extents than it takes namespaces by default.
 const CAPACITY: u64 = 140 * EXTENT;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::acts::{self, Act, SystemAct, SystemKind};
 use crate::random::Random;
+use crate::rig::acts::{self, Act, SystemAct, SystemKind};
 
 /// Functions of the drive.
 pub(super) const FUNCTIONS: u16 = 3;

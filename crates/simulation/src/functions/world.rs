@@ -15,9 +15,9 @@ use crate::model::{Blocks, Op, Tick, serial};
 use crate::random::Random;
 use crate::rig::{EXTENT, Life as _, Rig, System};
 use crate::story::{Failure, fail};
-use crate::stream::{self, Carriage};
 use crate::target_life::{Life, SUBSYSTEM, Setting};
-use crate::wire::Wire;
+use crate::transport::stream::{self, Carriage};
+use crate::transport::wire::Wire;
 use boxed::{BoxChange, OpenChange};
 
 /// Bytes of the drive.

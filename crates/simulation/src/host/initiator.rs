@@ -19,11 +19,11 @@ use ebof_nvme::{Cid, Cqe, HostId, Nqn, Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Event;
-use crate::fabric::TARGET;
 use crate::random::Random;
-use crate::reach::Reach;
 use crate::story::{Failure, fail, trace};
-use crate::wire::{Command, CompletedCommand, RdmaRoute};
+use crate::transport::fabric::TARGET;
+use crate::transport::reach::Reach;
+use crate::transport::wire::{Command, CompletedCommand, RdmaRoute};
 
 /// Virtual time after which connecting and disconnecting are over.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::proof::{Prover, Step, Transaction, listen, say};
 use crate::story::{Failure, fail, trace};
-use crate::wire::{Command, CompletedCommand, Lost, Wire};
+use crate::transport::wire::{Command, CompletedCommand, Lost, Wire};
 
 /// What commands end with whose host has proven nothing.
 const REFUSED: [Status; 3] =

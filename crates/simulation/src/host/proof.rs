@@ -13,7 +13,7 @@ use ebof_nvme::opcode::fabrics;
 use ebof_nvme::security::Security;
 
 use crate::story::Failure;
-use crate::wire::Command;
+use crate::transport::wire::Command;
 
 /// Room for what the controller says.
 const ROOM: u32 = 4096;

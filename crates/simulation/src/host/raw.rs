@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 use super::Event;
 use super::proof::{Prover, Transaction};
 use crate::story::{Failure, fail};
-use crate::wire::{Command, CompletedCommand, Lost, Wire};
+use crate::transport::wire::{Command, CompletedCommand, Lost, Wire};
 
 /// How long a host waits for what has to come to its end.
 const PATIENCE: Duration = Duration::from_secs(60);

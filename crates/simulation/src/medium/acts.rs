@@ -1,7 +1,7 @@
 //! What happens to a medium, and how likely it is.
 
-use crate::acts::{self, Act, FAULTS, LIVES, SystemAct, SystemKind};
 use crate::random::Random;
+use crate::rig::acts::{self, Act, FAULTS, LIVES, SystemAct, SystemKind};
 
 /// Namespaces at a time.
 pub(super) const SLOTS: u64 = 4;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::acts::{self, Act, FAULTS, LIVES, SystemAct, SystemKind};
 use crate::random::Random;
+use crate::rig::acts::{self, Act, FAULTS, LIVES, SystemAct, SystemKind};
 
 /// Hosts at a time.
 pub(super) const HOSTS: usize = 3;

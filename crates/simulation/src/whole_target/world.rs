@@ -21,17 +21,17 @@ use ebof_nvme::{Nqn, Status};
 
 use super::acts::{BLOCKS, HOSTS, SLOTS, What};
 use super::is_proven;
-use crate::fabric::Fabric;
 use crate::host::liar::Liar;
 use crate::host::{Event, Host, InitiatorHost, RawHost, nqn};
 use crate::model::{Blocks, InFlux, Op, Tick, serial};
 use crate::random::Random;
-use crate::reach::Reach;
 use crate::rig::{Life as _, Rig, System};
 use crate::story::{Failure, fail};
-use crate::stream::{self, Carriage};
 use crate::target_life::{Life, SUBSYSTEM, Setting};
-use crate::wire::{Command, CompletedCommand, RdmaRoute, Wire};
+use crate::transport::fabric::Fabric;
+use crate::transport::reach::Reach;
+use crate::transport::stream::{self, Carriage};
+use crate::transport::wire::{Command, CompletedCommand, RdmaRoute, Wire};
 
 /// Bytes of a drive: sixteen extents.
 const CAPACITY: u64 = 4 << 20;

@@ -38,35 +38,21 @@ pub enum Standing {
 }
 
 impl Appended {
-    /// Its length, bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl StateDirectory {
     /// Opens a file that grows, or makes it, empty.
     ///
     /// # Errors
     /// It is not this user's or no file, or cannot be made.
-    pub fn open_appended(&self, name: &str) -> Result<Appended, StateError> {
+    pub fn open(directory: &StateDirectory, name: &str) -> Result<Self, StateError> {
         check_name(name)?;
-        let path = self.path_of(name);
+        let path = directory.path_of(name);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut is_new = false;
-        let mut opened = fs::openat(self.files(), name, flags, Mode::empty());
+        let mut opened = fs::openat(directory.files(), name, flags, Mode::empty());
         if matches!(opened, Err(Errno::NOENT)) {
             is_new = true;
-            let made = self.files().calls().make(SystemCall::Create, &path, &mut || {
+            let made = directory.files().calls().make(SystemCall::Create, &path, &mut || {
                 let mode = Mode::RUSR | Mode::WUSR;
-                opened = fs::openat(self.files(), name, flags | OFlags::CREATE | OFlags::EXCL, mode);
+                opened = fs::openat(directory.files(), name, flags | OFlags::CREATE | OFlags::EXCL, mode);
                 opened.as_ref().map(|_made| ()).map_err(|error| (*error).into())
             });
             made.map_err(|error| StateError::writing("making", &path, 0, error))?;
@@ -74,10 +60,10 @@ impl StateDirectory {
         let (file, stat) = regular_file(&path, opened)?;
         check_owner(&path, &stat)?;
         if is_new {
-            self.files().sync_names().map_err(|error| StateError::writing("making", &path, 0, error))?;
+            directory.files().sync_names().map_err(|error| StateError::writing("making", &path, 0, error))?;
         }
         let bytes = u64::try_from(stat.st_size).unwrap_or_default();
-        Ok(Appended { file, name: name.to_owned(), bytes, has_rest: false })
+        Ok(Self { file, name: name.to_owned(), bytes, has_rest: false })
     }
 
     /// Appends bytes, all or none, and puts them on the medium.
@@ -85,24 +71,24 @@ impl StateDirectory {
     /// # Errors
     /// They are not appended. What of them may be in the file is taken out, now or before the next
     /// ones are appended.
-    pub fn append(&self, to: &mut Appended, bytes: &[u8]) -> io::Result<()> {
-        if to.has_rest {
-            self.cut(to, to.bytes)?;
+    pub fn append(&mut self, directory: &StateDirectory, bytes: &[u8]) -> io::Result<()> {
+        if self.has_rest {
+            self.cut(directory, self.bytes)?;
         }
-        to.has_rest = true;
-        let path = self.path_of(&to.name);
-        let calls = self.files().calls();
+        self.has_rest = true;
+        let path = directory.path_of(&self.name);
+        let calls = directory.files().calls();
         let written = calls.make(SystemCall::Write, &path, &mut || {
-            to.file.seek(SeekFrom::Start(to.bytes))?;
-            to.file.write_all(bytes)
+            self.file.seek(SeekFrom::Start(self.bytes))?;
+            self.file.write_all(bytes)
         });
-        let stored = written.and_then(|()| calls.make(SystemCall::SyncFile, &path, &mut || to.file.sync_data()));
+        let stored = written.and_then(|()| calls.make(SystemCall::SyncFile, &path, &mut || self.file.sync_data()));
         if let Err(error) = stored {
-            let _tried_again_later = self.cut(to, to.bytes);
+            let _tried_again_later = self.cut(directory, self.bytes);
             return Err(error);
         }
-        to.bytes += bytes.len() as u64;
-        to.has_rest = false;
+        self.bytes += bytes.len() as u64;
+        self.has_rest = false;
         Ok(())
     }
 
@@ -110,14 +96,14 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It may still be there, and is taken out before anything is appended.
-    pub fn cut(&self, of: &mut Appended, bytes: u64) -> io::Result<()> {
-        let path = self.path_of(&of.name);
-        of.bytes = of.bytes.min(bytes);
-        of.has_rest = true;
-        let calls = self.files().calls();
-        calls.make(SystemCall::Write, &path, &mut || of.file.set_len(of.bytes))?;
-        calls.make(SystemCall::SyncFile, &path, &mut || of.file.sync_data())?;
-        of.has_rest = false;
+    pub fn cut(&mut self, directory: &StateDirectory, bytes: u64) -> io::Result<()> {
+        let path = directory.path_of(&self.name);
+        self.bytes = self.bytes.min(bytes);
+        self.has_rest = true;
+        let calls = directory.files().calls();
+        calls.make(SystemCall::Write, &path, &mut || self.file.set_len(self.bytes))?;
+        calls.make(SystemCall::SyncFile, &path, &mut || self.file.sync_data())?;
+        self.has_rest = false;
         Ok(())
     }
 
@@ -126,16 +112,16 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It cannot be told.
-    pub fn standing(&self, of: &Appended) -> io::Result<Standing> {
-        let open = fs::fstat(&of.file)?;
-        let named = match fs::statat(self.files(), of.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+    pub fn standing(&self, directory: &StateDirectory) -> io::Result<Standing> {
+        let open = fs::fstat(&self.file)?;
+        let named = match fs::statat(directory.files(), self.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(Standing::Removed),
             named => named?,
         };
         if (named.st_dev, named.st_ino) != (open.st_dev, open.st_ino) {
             return Ok(Standing::Replaced);
         }
-        let is_shorter = u64::try_from(open.st_size).unwrap_or_default() < of.bytes;
+        let is_shorter = u64::try_from(open.st_size).unwrap_or_default() < self.bytes;
         Ok(if is_shorter { Standing::Shorter } else { Standing::InPlace })
     }
 
@@ -144,44 +130,31 @@ impl StateDirectory {
     ///
     /// # Errors
     /// Its name is taken, it cannot be read any more, or not be written. It stays open as it is.
-    pub fn restore_appended(&self, of: &mut Appended) -> io::Result<()> {
-        let mut bytes = vec![0; usize::try_from(of.bytes).map_err(io::Error::other)?];
-        of.file.read_exact_at(&mut bytes, 0)?;
-        let mut new = self.open_appended(&of.name).map_err(io::Error::other)?;
+    pub fn restore(&mut self, directory: &StateDirectory) -> io::Result<()> {
+        let mut bytes = vec![0; usize::try_from(self.bytes).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let mut new = Self::open(directory, &self.name).map_err(io::Error::other)?;
         if new.bytes > 0 {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        if let Err(error) = self.append(&mut new, &bytes) {
+        if let Err(error) = new.append(directory, &bytes) {
             // An empty file would have the name when this is tried again.
-            let _still_there = self.remove_appended(&of.name);
+            let _still_there = Self::remove(directory, &self.name);
             return Err(error);
         }
-        *of = new;
+        *self = new;
         Ok(())
-    }
-
-    /// The permissions of a file, such as 0o600; `None` if there is no such file.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn mode_of(&self, name: &str) -> Result<Option<u32>, StateError> {
-        check_name(name)?;
-        match fs::statat(self.files(), name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(StateError::system("reading", &self.path_of(name), error)),
-            Ok(stat) => Ok(Some(stat.st_mode & 0o7777)),
-        }
     }
 
     /// The content of a file that grows; `None` if there is no such file. At most `most` bytes.
     ///
     /// # Errors
     /// It is not this user's or no file, cannot be read, or is larger.
-    pub fn read_appended(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StateError> {
+    pub fn read(directory: &StateDirectory, name: &str, most: u64) -> Result<Option<Vec<u8>>, StateError> {
         check_name(name)?;
-        let path = self.path_of(name);
+        let path = directory.path_of(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = fs::openat(self.files(), name, flags, Mode::empty());
+        let opened = fs::openat(directory.files(), name, flags, Mode::empty());
         if matches!(opened, Err(Errno::NOENT)) {
             return Ok(None);
         }
@@ -194,12 +167,12 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It is still there, or may come back after a crash.
-    pub fn remove_appended(&self, name: &str) -> Result<bool, StoreError> {
+    pub fn remove(directory: &StateDirectory, name: &str) -> Result<bool, StoreError> {
         check_name(name)?;
-        let path = self.path_of(name);
+        let path = directory.path_of(name);
         let mut existed = true;
-        let removed = self.files().calls().make(SystemCall::Remove, &path, &mut || {
-            match fs::unlinkat(self.files(), name, fs::AtFlags::empty()) {
+        let removed = directory.files().calls().make(SystemCall::Remove, &path, &mut || {
+            match fs::unlinkat(directory.files(), name, fs::AtFlags::empty()) {
                 Err(Errno::NOENT) => existed = false,
                 Err(error) => return Err(error.into()),
                 Ok(()) => {}
@@ -207,8 +180,20 @@ impl StateDirectory {
             Ok(())
         });
         removed.map_err(|error| StateError::writing("removing", &path, 0, error))?;
-        self.files().sync_names().map_err(|source| StoreError::Unknown { path, source })?;
+        directory.files().sync_names().map_err(|source| StoreError::Unknown { path, source })?;
         Ok(existed)
+    }
+
+    /// Its length, bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -225,51 +210,53 @@ mod tests {
     fn what_is_appended_is_there_when_it_is_opened_again() {
         let place = tempfile::tempdir().unwrap();
         let directory = StateDirectory::open(place.path()).unwrap();
-        let mut file = directory.open_appended("grows.log").unwrap();
-        directory.append(&mut file, b"one\n").unwrap();
-        directory.append(&mut file, b"two\n").unwrap();
+        let mut file = Appended::open(&directory, "grows.log").unwrap();
+        file.append(&directory, b"one\n").unwrap();
+        file.append(&directory, b"two\n").unwrap();
         drop(file);
-        let mut file = directory.open_appended("grows.log").unwrap();
+        let mut file = Appended::open(&directory, "grows.log").unwrap();
         assert_eq!(file.bytes(), 8);
-        directory.cut(&mut file, 4).unwrap();
-        directory.append(&mut file, b"three\n").unwrap();
-        assert_eq!(directory.read_appended("grows.log", 10).unwrap().unwrap(), b"one\nthree\n");
-        assert!(matches!(directory.read_appended("grows.log", 9), Err(StateError::TooLarge { .. })));
+        file.cut(&directory, 4).unwrap();
+        file.append(&directory, b"three\n").unwrap();
+        assert_eq!(Appended::read(&directory, "grows.log", 10).unwrap().unwrap(), b"one\nthree\n");
+        assert!(matches!(Appended::read(&directory, "grows.log", 9), Err(StateError::TooLarge { .. })));
         let mode = std::os::unix::fs::MetadataExt::mode(&directory.path_of("grows.log").metadata().unwrap());
         assert_eq!(mode & 0o777, 0o600);
-        assert!(directory.remove_appended("grows.log").unwrap() && !directory.remove_appended("grows.log").unwrap());
-        assert_eq!(directory.read_appended("grows.log", 10).unwrap(), None);
+        assert!(
+            Appended::remove(&directory, "grows.log").unwrap() && !Appended::remove(&directory, "grows.log").unwrap()
+        );
+        assert_eq!(Appended::read(&directory, "grows.log", 10).unwrap(), None);
         std::os::unix::fs::symlink("/etc/passwd", directory.path_of("link.log")).unwrap();
-        directory.open_appended("link.log").unwrap_err();
-        directory.read_appended("link.log", 10).unwrap_err();
+        Appended::open(&directory, "link.log").unwrap_err();
+        Appended::read(&directory, "link.log", 10).unwrap_err();
     }
 
     #[test]
     fn a_file_that_has_lost_its_name_is_written_anew() {
         let place = tempfile::tempdir().unwrap();
         let directory = StateDirectory::open(place.path()).unwrap();
-        let mut file = directory.open_appended("grows.log").unwrap();
-        directory.append(&mut file, b"one\n").unwrap();
-        assert_eq!(directory.standing(&file).unwrap(), Standing::InPlace);
+        let mut file = Appended::open(&directory, "grows.log").unwrap();
+        file.append(&directory, b"one\n").unwrap();
+        assert_eq!(file.standing(&directory).unwrap(), Standing::InPlace);
         let path = directory.path_of("grows.log");
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(directory.standing(&file).unwrap(), Standing::Removed);
-        directory.restore_appended(&mut file).unwrap();
-        directory.append(&mut file, b"two\n").unwrap();
+        assert_eq!(file.standing(&directory).unwrap(), Standing::Removed);
+        file.restore(&directory).unwrap();
+        file.append(&directory, b"two\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
         // What `sed -i` does.
         std::fs::write(directory.path_of("other"), "none\n").unwrap();
         std::fs::rename(directory.path_of("other"), &path).unwrap();
-        assert_eq!(directory.standing(&file).unwrap(), Standing::Replaced);
-        assert_eq!(directory.restore_appended(&mut file).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(file.standing(&directory).unwrap(), Standing::Replaced);
+        assert_eq!(file.restore(&directory).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         directory.set_aside("grows.log").unwrap();
-        directory.restore_appended(&mut file).unwrap();
+        file.restore(&directory).unwrap();
         assert_eq!(
-            (std::fs::read(&path).unwrap(), directory.standing(&file).unwrap()),
+            (std::fs::read(&path).unwrap(), file.standing(&directory).unwrap()),
             (b"one\ntwo\n".to_vec(), Standing::InPlace)
         );
         std::fs::write(&path, "one\n").unwrap();
-        assert_eq!(directory.standing(&file).unwrap(), Standing::Shorter);
+        assert_eq!(file.standing(&directory).unwrap(), Standing::Shorter);
         assert_eq!(directory.mode_of("grows.log").unwrap(), Some(0o600));
         assert_eq!(directory.mode_of("none.log").unwrap(), None);
     }
@@ -293,13 +280,13 @@ mod tests {
             let fails = Arc::new(AtomicBool::new(false));
             let calls = Failing(call, Arc::clone(&fails));
             let directory = StateDirectory::open_with(place.path(), Box::new(calls)).unwrap();
-            let mut file = directory.open_appended("grows.log").unwrap();
-            directory.append(&mut file, b"one\n").unwrap();
+            let mut file = Appended::open(&directory, "grows.log").unwrap();
+            file.append(&directory, b"one\n").unwrap();
             fails.store(true, Ordering::Relaxed);
-            assert_eq!(directory.append(&mut file, b"lost, and longer\n").unwrap_err().raw_os_error(), Some(28));
+            assert_eq!(file.append(&directory, b"lost, and longer\n").unwrap_err().raw_os_error(), Some(28));
             fails.store(false, Ordering::Relaxed);
-            directory.append(&mut file, b"two\n").unwrap();
-            assert_eq!(directory.read_appended("grows.log", 100).unwrap().unwrap(), b"one\ntwo\n", "{call:?}");
+            file.append(&directory, b"two\n").unwrap();
+            assert_eq!(Appended::read(&directory, "grows.log", 100).unwrap().unwrap(), b"one\ntwo\n", "{call:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 
 use super::memory::Span;
-use crate::slots::{SharedReceives, Slot, Waiting};
+use crate::ledger::slots::{SharedReceives, Slot, Waiting};
 use crate::{Bell, Event, Remote, WindowAccess, WorkStatus};
 
 /// The state of an end.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::end::{Arrival, EndPhase, EndState, SendEntry};
 use super::registry::MemoryRegistry;
-use crate::slots::{Slot, Waiting};
+use crate::ledger::slots::{Slot, Waiting};
 use crate::{Event, WindowAccess, WorkStatus};
 
 /// One of the two ends of a connection.

@@ -14,8 +14,8 @@ use super::memory::Span;
 use super::pair::{Asked, Pair, PairState, Side, UNREACHABLE};
 use super::shared::NetworkState;
 use crate::ledger::Ledger;
-use crate::slots::{SharedReceives, Slot, slots};
-use crate::windows::Windows;
+use crate::ledger::slots::{SharedReceives, Slot, slots};
+use crate::ledger::windows::Windows;
 use crate::{
     ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX, Remote, Window,
     WindowAccess, WorkCompletion, WorkRequest,

@@ -12,8 +12,8 @@ use super::device::Device;
 use super::memory::MessageSlots;
 use super::windows::MemoryWindows;
 use super::{check, ffi};
+use crate::ledger::windows::{self, Windows};
 use crate::ledger::{Ledger, Part};
-use crate::windows::{self, Windows};
 use crate::{Attributes, Error, Held, Remote, Window, WindowAccess, WorkCompletion, WorkRequest, WorkStatus};
 
 /// The send queue of a queue pair.

@@ -12,11 +12,11 @@ use ebof_nvme::media::{Format, Sanitize, SanitizeAction};
 
 use super::super::*;
 use super::rig::{Bench, host};
-use crate::firmware::{Image, PRODUCT, Personality};
+use crate::change::unfinished::Unfinished;
 use crate::function::FunctionId;
+use crate::maintenance::firmware::{Image, PRODUCT, Personality};
 use crate::namespace::NewNamespace;
-use crate::placement::Attachments;
-use crate::unfinished::Unfinished;
+use crate::namespace::placement::Attachments;
 
 /// A drive with two functions and two hosts.
 fn boxed() -> Bench {

@@ -15,11 +15,11 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::rig::{Bench, host};
+use crate::change::unfinished::Unfinished;
 use crate::function::{self, FunctionId, PortNames, Share};
 use crate::namespace::NewNamespace;
-use crate::placement::{Attachments, Placement};
+use crate::namespace::placement::{Attachments, Placement};
 use crate::reservation::{self, Reservations};
-use crate::unfinished::Unfinished;
 
 const FUNCTIONS: u16 = 4;
 const TOTAL: u32 = 4 * 65;

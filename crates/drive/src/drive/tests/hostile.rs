@@ -9,13 +9,13 @@ use alloc::string::String;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::error_log;
+use crate::change::unfinished::Unfinished;
 use crate::function::{FunctionId, PortNames};
-use crate::health::{Activity, Usage};
+use crate::logs::error_log;
+use crate::logs::health::{Activity, Usage};
+use crate::logs::telemetry::Capture;
 use crate::namespace::VolumeId;
-use crate::placement::{Attachments, Placement};
-use crate::telemetry::Capture;
-use crate::unfinished::Unfinished;
+use crate::namespace::placement::{Attachments, Placement};
 
 /// What the numbers of a state are replaced by.
 const NUMBERS: [u64; 9] = [0, 1, 255, 65_535, u32::MAX as u64, 1 << 32, 1 << 62, (1 << 63) - 1, u64::MAX];

@@ -4,8 +4,8 @@ use ebof_nvme::log::critical_warning;
 use ebof_nvme::media::{Sanitize, SanitizeAction};
 
 use super::*;
-use crate::health::{Activity, Condition, Thresholds};
-use crate::sanitize::Method;
+use crate::logs::health::{Activity, Condition, Thresholds};
+use crate::maintenance::sanitize::Method;
 
 fn encrypting() -> Settings {
     Settings { encrypted: true, ..Settings::default() }

@@ -14,9 +14,9 @@ use ebof_nvme::{Cqe, QueueId, Sgl, Sqe, Status};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::*;
+use crate::model::secrets::Channel;
 use crate::model::{DiscoveryIdentity, Limits, Model, PortId, TlsUse};
 use crate::notice::Notice;
-use crate::secrets::Channel;
 
 const DRIVE: &str = "nqn.2014-08.org.example:drive";
 const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff";

@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::{Attach, DriveProfile, ManagedDrive};
 use crate::config::limits;
+use crate::diagnostic::nearest::nearest;
 use crate::drive::{Drive, FileDrive};
-use crate::nearest::nearest;
 use crate::units::format_size;
 use ebof_grammar::backing::{BackingError, checked_size, split_commas, switch};
 

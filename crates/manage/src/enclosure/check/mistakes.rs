@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::diagnostic::nearest::nearest;
 use crate::enclosure::refusal::{Mistake, MistakeKind};
-use crate::nearest::nearest;
 
 /// What is wrong with the changes so far.
 #[derive(Default)]

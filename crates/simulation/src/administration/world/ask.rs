@@ -19,7 +19,7 @@ use super::super::model::{Edit, ModelRequest};
 use super::{Unsure, World};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::{Command, CompletedCommand};
+use crate::transport::wire::{Command, CompletedCommand};
 
 /// Commands of one act at most, and those of them that are refused.
 const COMMANDS_MAX: usize = 128;

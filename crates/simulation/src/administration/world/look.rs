@@ -16,7 +16,7 @@ use super::World;
 use super::ask::key;
 use crate::rig::System as _;
 use crate::story::{Failure, fail};
-use crate::wire::Command;
+use crate::transport::wire::Command;
 
 /// Steps after which all threads have heard of a change.
 const SHOWN: u32 = 40;

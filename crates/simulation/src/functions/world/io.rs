@@ -17,7 +17,7 @@ use super::{BLOCK_BYTES, COUNT, Flight, HOSTS, Kind, Reservation, World, functio
 use crate::model::{BlockValue, Op, Wrong, serial, story_lba};
 use crate::rig::{EXTENT, PATIENCE, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::{Command, CompletedCommand};
+use crate::transport::wire::{Command, CompletedCommand};
 
 /// What commands to blocks end with where the disk was slow, and nothing else is the matter.
 const DISK_STATUSES: [Status; 1] = [Status::COMMAND_INTERRUPTED];

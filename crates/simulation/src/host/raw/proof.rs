@@ -12,7 +12,7 @@ use super::{Phase, Purpose, RawHost, plain};
 use crate::host::Event;
 use crate::host::proof::{Prover, Step, listen, say};
 use crate::story::{Failure, fail};
-use crate::wire::CompletedCommand;
+use crate::transport::wire::CompletedCommand;
 
 /// Messages that are kept.
 const SAID_MAX: usize = 4;

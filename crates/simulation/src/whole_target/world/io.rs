@@ -14,7 +14,7 @@ use super::{ABORTED_STATUSES, COMMAND_TIMEOUT, Flight, Kind, World, command};
 use crate::model::{BlockValue, Op, Tick, Wrong, serial, story_lba};
 use crate::rig::{EXTENT, PATIENCE, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::CompletedCommand;
+use crate::transport::wire::CompletedCommand;
 
 /// Blocks that are compared at a time.
 const RUN_MAX: u64 = 6;

@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::model::Op;
 use crate::rig::System as _;
 use crate::story::{Failure, fail};
-use crate::wire::CompletedCommand;
+use crate::transport::wire::CompletedCommand;
 
 /// After a change of a namespace, for so long an initiator may take it for another one, or for
 /// gone.

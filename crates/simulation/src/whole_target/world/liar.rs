@@ -25,15 +25,15 @@ use zerocopy::IntoBytes;
 
 use super::super::acts::{HOSTS, Lie};
 use super::{World, command};
-use crate::fabric::Fabric;
 use crate::host::Host;
 use crate::host::liar::{Claim, ENTRIES, Plan, Reflection};
 use crate::host::proof::Prover;
 use crate::host::secrets;
 use crate::rig::System as _;
 use crate::story::{Failure, fail};
-use crate::stream;
-use crate::wire::{Command, RdmaRoute, Wire};
+use crate::transport::fabric::Fabric;
+use crate::transport::stream;
+use crate::transport::wire::{Command, RdmaRoute, Wire};
 
 /// A host whose commands take longer than this may be about to reset its controller.
 const LONG: Duration = Duration::from_secs(20);

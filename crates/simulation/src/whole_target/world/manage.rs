@@ -17,7 +17,7 @@ use super::{CAPACITY, EXTENTS, Flight, Kind, World, command};
 use crate::model::{Blocks, InFlux, Op};
 use crate::rig::{EXTENT, System as _};
 use crate::story::{Failure, fail};
-use crate::wire::CompletedCommand;
+use crate::transport::wire::CompletedCommand;
 
 /// Time until the next query.
 const AGAIN: Duration = Duration::from_millis(200);

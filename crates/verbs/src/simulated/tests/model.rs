@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::super::{Network as Simulated, Side};
 use super::*;
 use crate::Held;
-use crate::slots::Waiting;
+use crate::ledger::slots::Waiting;
 
 /// Of a send queue: sends and operations of `attributes()`.
 const ENTRIES: usize = 12;
