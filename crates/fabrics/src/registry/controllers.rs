@@ -254,6 +254,15 @@ impl Controllers {
         self.entries.iter().find(|(_, entry)| entry.is_open && is_it(entry)).map(|(key, _)| *key)
     }
 
+    /// Whether a controller of a subsystem is this instance but for the random number.
+    pub(super) fn has_like(&self, subsystem: &Nqn, instance: ControllerInstance) -> bool {
+        let is_like = |entry: &ControllerEntry| {
+            let here = entry.association.instance();
+            (here.id, here.uniquifier) == (instance.id, instance.uniquifier) && here.random != instance.random
+        };
+        self.entries.values().any(|entry| entry.association.subsystem == *subsystem && is_like(entry))
+    }
+
     /// What hosts are told of changes of their registrations and reservations.
     pub(super) fn reservation_notices(&self, drive: &Nqn, events: &[(Nsid, HostId, ReservationEvent)]) -> Notices {
         let of_subsystem =

@@ -7,7 +7,8 @@
 //!   -> Notice::ControllerReset -> entry of the log page, event
 //! ```
 //! The command itself is answered at once. It is done at once only where the controller has gone
-//! before; if it is not known whether it has, the command is refused.
+//! before; if it is not known whether it has, because it may be another target's, the command is
+//! refused.
 
 use alloc::vec::Vec;
 
@@ -46,7 +47,7 @@ impl OtherReset<'_> {
         }
         let controllers = &mut self.registry.controllers;
         let Some(key) = controllers.of_instance(&own.subsystem, instance) else {
-            let has_ended = controllers.instances.has_ended(own, instance);
+            let has_ended = controllers.instances.has_ended(own, instance) || self.is_of_predecessor(own, instance);
             return if has_ended { Ok(Decision::Done(IMMEDIATE_RESET.into())) } else { Err(Fault::field(byte::CDW10)) };
         };
         if !may_reset(own, &controllers.entry(key).association) {
@@ -63,6 +64,20 @@ impl OtherReset<'_> {
         }
         entry.reset_by.push(admin);
         Ok(Decision::Done(0))
+    }
+}
+
+impl OtherReset<'_> {
+    /// Whether an instance that is not here was one of this target, or of an earlier process in its
+    /// place: its identifier is one that only this target gives. What that process had at devices
+    /// has ended, because its locks of them are this one's now. Whoever knows all of a controller
+    /// that is here but its random number is mistaken.
+    fn is_of_predecessor(&self, own: &Association, instance: ControllerInstance) -> bool {
+        let is_mistaken = self.registry.controllers.has_like(&own.subsystem, instance);
+        let subsystem = self.registry.effective.get(&own.subsystem).filter(|_| !is_mistaken);
+        subsystem.is_some_and(|subsystem| {
+            subsystem.drive.is_none() && (subsystem.cntlid_min..=subsystem.cntlid_max).contains(&instance.id)
+        })
     }
 }
 

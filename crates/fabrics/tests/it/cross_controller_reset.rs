@@ -158,15 +158,13 @@ fn an_identifier_that_is_used_again_has_another_uniquifier() {
 #[test]
 fn who_asks_names_the_instance_and_not_itself() {
     let mut world = World::new();
-    let (lost, cntlid) = world.controller(DRIVE, ALICE);
+    let (lost, _) = world.controller(DRIVE, ALICE);
     let (other, _) = world.controller(DRIVE, ALICE);
     let own = instance(&mut world, other);
     let impacted = instance(&mut world, lost);
     let mistaken = [
         own,
-        ControllerInstance { uniquifier: impacted.uniquifier.wrapping_add(1), ..impacted },
         ControllerInstance { random: impacted.random ^ 1, ..impacted },
-        ControllerInstance { id: ControllerId(cntlid.0.wrapping_add(7)), ..impacted },
         ControllerInstance { id: ControllerId(0), uniquifier: 0, random: 0 },
     ];
     for instance in mistaken {
@@ -190,9 +188,32 @@ fn controllers_of_other_hosts_and_subsystems_are_not_reset() {
     let of_other = instance(&mut world, elsewhere);
     assert!(reset(&mut world, alices, of_other).status().is(Status::INVALID_FIELD));
     assert!(world.closes.is_empty());
-    // Nor is it told whether they have gone.
-    world.close(bobs);
-    assert!(reset(&mut world, alices, of_bob).status().is(Status::INVALID_FIELD));
+}
+
+// @test data.cross-controller-reset
+#[test]
+fn what_an_earlier_process_had_is_gone_but_not_what_another_target_has() {
+    let mut world = World::new();
+    let (lost, _) = world.controller(DRIVE, ALICE);
+    let (other, _) = world.controller(DRIVE, ALICE);
+    let here = instance(&mut world, lost);
+    let before = [
+        ControllerInstance { uniquifier: here.uniquifier.wrapping_add(1), ..here },
+        ControllerInstance { id: ControllerId(here.id.0 + 7), ..here },
+    ];
+    for instance in before {
+        let cqe = reset(&mut world, other, instance);
+        assert!(cqe.status().is_success() && is_reset_at_once(&cqe), "{instance:?}: {}", cqe.status());
+    }
+    assert!(world.closes.is_empty(), "who is here stays");
+    // Identifiers that another target of the subsystem gives.
+    world.replace_model(|model| {
+        let subsystem = model.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn(DRIVE)).unwrap();
+        std::sync::Arc::make_mut(subsystem).cntlid_max = ControllerId(here.id.0 + 6);
+    });
+    let cqe = reset(&mut world, other, before[1]);
+    assert!(cqe.status().is(Status::INVALID_FIELD), "{}", cqe.status());
+    assert!(is_reset_at_once(&reset(&mut world, other, before[0])));
 }
 
 #[test]
