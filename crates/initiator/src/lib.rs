@@ -32,7 +32,7 @@
 //! |---|---|---|
 //! | 9 | `initiator/lib.rs` | what the crate offers |
 //! | 8 | `queues` | the queues of a controller for many threads, and for async runtimes |
-//! | 7 | `controller` | `Controller` and `Namespace`; the same without threads (`stepped`) |
+//! | 7 | `controller` | `Controller` and `Namespace`; the same without threads (`stepped`); the paths of a subsystem (`paths`) |
 //! | 6 | `admin` | the background thread: Keep Alive, events, scans of the namespaces, aborts, reconnecting |
 //! | 6 | `queue` | `QueuePair`: a queue in the hands of one thread, which connects it anew; the delayed doorbell |
 //! | 5 | `connect` | from an address to a queue that takes commands; discovery |
@@ -47,8 +47,9 @@
 //!
 //! # Threads
 //!
-//! - One background thread per controller serves the Admin Queue and reconnects; there is none if
-//!   the host is stepped ([`stepped`], ADR 0040).
+//! - One background thread per controller serves the Admin Queue and reconnects, and one per path
+//!   of a [`Subsystem`] looks after it (`initiator/controller/paths/keeper.rs`, ADR 0122); there is
+//!   none if the host is stepped ([`stepped`], ADR 0040).
 //! - A [`QueuePair`] belongs to its caller's thread, which submits and polls.
 //! - [`Queues`] shares queue pairs between threads: each thread sends for itself, and one of those
 //!   that wait receives for all (`initiator/queues/shared_queue.rs`, ADR 0014). If only futures
