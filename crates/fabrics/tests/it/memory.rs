@@ -1,9 +1,10 @@
 //! Queues in the host's memory: commands wait there until they are fetched, and CC is a register.
 
 use ebof_fabrics::queue::REGISTER_WRITE;
-use ebof_fabrics::{Attachment, Executing, Function, Handle, RingTask, Step, Task};
+use ebof_fabrics::{Arrival, Attachment, CloseReason, Executing, Function, Handle, RingTask, Step, Task};
 use ebof_nvme::command::Fuse;
 use ebof_nvme::feature::Fid;
+use ebof_nvme::log::{GetLogPage, Lid};
 use ebof_nvme::media::{Sanitize, SanitizeAction};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, Csts};
@@ -457,4 +458,40 @@ fn the_host_behind_a_port_that_has_a_function_needs_no_other_permission() {
         assert_eq!(is_admitted(is_direct, is_function, ALICE), (true, is_given), "{what}");
         assert_eq!(is_admitted(is_direct, is_function, BOB).0, is_given, "{what}");
     }
+}
+
+/// It is a command of message-based transports.
+#[test]
+fn a_controller_of_a_host_that_is_attached_resets_no_others() {
+    let mut world = World::new();
+    let (lost, _) = world.controller(DRIVE, ALICE);
+    let impacted = world.queues[&lost].association().unwrap().instance();
+    let (at, _) = controller(&mut world, 32);
+    let log = GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, 4096).encode(Nsid::NONE);
+    for (sqe, status) in [(impacted.reset_command(), Status::INVALID_OPCODE), (log, Status::INVALID_LOG_PAGE)] {
+        let Step::Complete(cqe) = submit(&mut world, at, Sqe { flags: 0, ..sqe }, 9) else { panic!("it is executed") };
+        assert!(cqe.status().is(status), "{}", cqe.status());
+    }
+    assert!(!world.closes.iter().any(|(_, reason)| *reason == CloseReason::ResetByHost));
+}
+
+/// Neither is that of a target without randomness.
+#[test]
+fn a_controller_without_a_random_number_is_not_reset_by_others() {
+    let mut world = World::new();
+    let at = world.open();
+    let arrival = Arrival { random: 0, ..arrival(at, world.port, &world.local) };
+    let attachment = Attachment {
+        queue: QueueId::ADMIN,
+        entries: 32,
+        controller: ControllerId::DYNAMIC,
+        subsystem: nqn(DRIVE),
+        host: nqn(ALICE),
+        host_id: host_id(ALICE),
+    };
+    world.registry.attach(world.queues.get_mut(&at).unwrap(), &attachment, &arrival, world.now_ms).unwrap();
+    let instance = world.queues[&at].association().unwrap().instance();
+    let (other, _) = world.controller(DRIVE, ALICE);
+    let status = world.run(other, instance.reset_command()).status();
+    assert!(status.is(Status::INVALID_FIELD) && world.closes.is_empty(), "{status}");
 }

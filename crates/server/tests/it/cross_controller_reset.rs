@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebof_clock::Clock;
+use ebof_initiator::{AdminData, Controller, Options};
 use ebof_loopback::Capsule;
 use ebof_nvme::command::{ControllerInstance, is_reset_at_once};
 use ebof_nvme::connect::Property;
@@ -17,14 +18,15 @@ use ebof_nvme::log::{
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::property::{Cc, offset};
 use ebof_nvme::sgl::SglDescriptor;
-use ebof_nvme::{Nsid, Sgl, Sqe, Status};
-use ebof_server::SteppedTarget;
+use ebof_nvme::{Nqn, Nsid, Sgl, Sqe, Status};
+use ebof_server::{Settings, SteppedTarget, Target};
 use zerocopy::FromBytes;
 
-use crate::config::one_subsystem;
+use crate::config::{NQN, one_subsystem};
 use crate::raw::Raw;
 use crate::stepped::{Host, Shelf, environment, exchange, settle, start, tcp_queues, transfer};
 use crate::turns::Held;
+use crate::waiting::until;
 
 /// A target whose disk can be held, and its clock.
 struct Rig {
@@ -223,4 +225,62 @@ fn after_cqt_nothing_overtakes_what_a_device_that_hangs_has_of_a_lost_controller
 fn cqt_ms(rig: &mut Rig, host: &mut Host) -> u64 {
     let data = rig.data(host, Sqe::new(admin::IDENTIFY).with_cdw(10, 1));
     IdentifyController::read_from_bytes(&data).unwrap().cqt.get().into()
+}
+
+/// Over sockets and between threads: hosts come and go while others have them reset.
+#[test]
+fn every_reset_of_many_at_once_is_told() {
+    const PATHS: usize = 4;
+    let settings = Settings { threads: Some(2), pin: false, ..Settings::default() };
+    let target = Target::start(one_subsystem(["mem:16Mi"]), settings).unwrap();
+    let address = target.addresses()[0].1;
+    let identify = |host: &Controller| {
+        let mut data = vec![0; 4096];
+        let command = Sqe::new(admin::IDENTIFY).with_cdw(10, 1);
+        assert!(host.admin(command, AdminData::ToHost(&mut data), None).unwrap().status().is_success());
+        IdentifyController::read_from_bytes(&data).unwrap().instance().unwrap()
+    };
+    for _ in 0..10 {
+        let mut lost: Vec<_> = (0..PATHS).map(|_| Raw::admin_and_controller(address).0).collect();
+        let instances: Vec<_> = lost.iter_mut().map(raw_instance).collect();
+        let mut by = Raw::admin_and_controller(address).0;
+        for (cid, instance) in (10..).zip(&instances) {
+            by.send(instance.reset_command(), cid, &[]);
+            assert!(by.completion().status().is_success());
+        }
+        // Its end was not asked for by the host: it reads it.
+        for raw in &mut lost {
+            let mut rest = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut raw.0, &mut rest);
+        }
+        until("all are reset", || {
+            let data = raw_data(&mut by, GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, 4096).encode(Nsid::NONE));
+            let entries = read_cross_controller_reset_log(&data).unwrap();
+            assert_eq!(entries.len(), PATHS);
+            entries.iter().all(|entry| entry.state() == CrossControllerResetState::Successful)
+        });
+        // Another host's controllers stay.
+        let options = Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap());
+        let other = Controller::connect(&options).unwrap();
+        by.send(identify(&other).reset_command(), 50, &[]);
+        assert!(by.completion().status().is(Status::OPERATION_DENIED));
+        assert!(other.admin(Sqe::new(admin::KEEP_ALIVE), AdminData::None, None).unwrap().status().is_success());
+    }
+}
+
+fn raw_data(raw: &mut Raw, mut sqe: Sqe) -> Vec<u8> {
+    sqe.dptr = SglDescriptor::encode(Sgl::Transport { length: 4096 });
+    raw.send(sqe, 40, &[]);
+    let pdu = raw.pdu();
+    assert_eq!((pdu[0], pdu.len()), (7, 24 + 4096), "data");
+    // C2HData with SUCCESS is the completion as well.
+    if pdu[1] & 0x08 == 0 {
+        assert!(raw.completion().status().is_success());
+    }
+    pdu[24..].to_vec()
+}
+
+fn raw_instance(raw: &mut Raw) -> ControllerInstance {
+    let data = raw_data(raw, Sqe::new(admin::IDENTIFY).with_cdw(10, 1));
+    IdentifyController::read_from_bytes(&data).unwrap().instance().unwrap()
 }
