@@ -27,7 +27,7 @@ pub mod slow;
 
 pub use api::Target;
 pub use config::Config;
-pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use diagnostic::{Diagnostic, Diagnostics, Message, Severity};
 pub use drive::Drive;
 pub use ebof_grammar::{keys as written_keys, units};
 pub use listen::Listen;
