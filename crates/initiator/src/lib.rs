@@ -74,7 +74,7 @@ pub use command::data::{AdminData, Completion, Data, IoBuffer, SubmitError};
 pub use command::limits::Limits;
 pub use command::retry::{Retries, Retry};
 pub use command::troubles::Trouble;
-pub use connect::discover::{DiscoveryLog, discover};
+pub use connect::discover::{DiscoveryLog, Which, discover, discover_which};
 pub use connect::reach::reach;
 pub use controller::namespace::Namespace;
 pub use controller::reauthenticate::Reauthenticated;
