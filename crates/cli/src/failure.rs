@@ -51,11 +51,6 @@ impl Failure {
         Self { kind: "status", message, advice: meaning, status: Some((status, status.nvm_name())) }
     }
 
-    /// The same, found in a file: `place` is path and line.
-    pub(crate) fn at(self, place: &str) -> Self {
-        Self { message: format!("{place}: {}", self.message), ..self }
-    }
-
     /// What is wrong.
     pub(crate) fn message(&self) -> &str {
         &self.message

@@ -76,7 +76,7 @@ pub use command::fate::Fate;
 pub use command::limits::Limits;
 pub use command::retry::{Retries, Retry};
 pub use command::troubles::Trouble;
-pub use connect::discover::{DiscoveryLog, discover};
+pub use connect::discover::{DiscoveryLog, Which, discover, discover_which};
 pub use connect::reach::reach;
 pub use controller::namespace::Namespace;
 pub use controller::paths::lanes::Lanes;

@@ -129,7 +129,33 @@ impl Diagnostic {
     }
 }
 
+/// A message about a place in a text, for [`Diagnostics::about`].
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Its severity.
+    pub severity: Severity,
+    /// The place: a range of byte offsets.
+    pub span: Range<usize>,
+    /// The message.
+    pub text: String,
+    /// What helps; empty for nothing.
+    pub help: String,
+}
+
 impl Diagnostics {
+    /// Messages about the text that its reader calls `name`. No excerpt shows what is in `hidden`.
+    #[must_use]
+    pub fn about(name: &str, text: &str, messages: Vec<Message>, hidden: &[Range<usize>]) -> Self {
+        let mut out = Collector::new(name, text);
+        for span in hidden {
+            out.hide(span.clone());
+        }
+        for message in messages {
+            out.push(message.severity, message.span, message.text, message.help);
+        }
+        out.finish()
+    }
+
     /// The number of errors among the kept messages.
     #[must_use]
     pub fn errors(&self) -> usize {
@@ -315,6 +341,17 @@ mod tests {
             one("first\n  second = 7\n", 17..18),
             "error: no\n --> a.toml:2:12\n  |\n2 |   second = 7\n  |            ^\n  |\n  = help: accepted: yes"
         );
+    }
+
+    #[test]
+    fn others_have_messages_about_their_texts() {
+        let message =
+            |severity, span, text: &str| Message { severity, span, text: text.to_owned(), help: String::new() };
+        let found = vec![message(Severity::Warning, 0..1, "w"), message(Severity::Error, 6..9, "e")];
+        let secret = 7..10;
+        let shown = format!("{:#}", Diagnostics::about("a.conf", "a b\n-S abc\n", found, &[secret]));
+        assert!(shown.starts_with("error: e\n --> a.conf:2:3\n") && shown.contains("warning: w"), "{shown}");
+        assert!(shown.contains("-S ***") && !shown.contains("abc"), "{shown}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub mod plan;
 pub use api::Target;
 pub use config::Config;
 pub use diagnostic::nearest::is_near;
-pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use diagnostic::{Diagnostic, Diagnostics, Message, Severity};
 pub use drive::Drive;
 pub use ebof_grammar::{keys as written_keys, units};
 pub use history::slow;

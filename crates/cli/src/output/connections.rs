@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ebof_attach::Report;
+use ebof_manage::Diagnostics;
 
 use super::View;
 use super::attached::ConnectView;
@@ -19,6 +20,21 @@ pub(crate) struct ConnectAllView {
     pub(crate) skipped: Vec<(String, String)>,
     /// Subsystems that could not be connected, and why.
     pub(crate) failed: Vec<(String, anyhow::Error)>,
+    /// What is wrong with files that name what to connect. It was told when they were read.
+    pub(crate) wrong: Vec<anyhow::Error>,
+}
+
+impl ConnectAllView {
+    /// With what is wrong with files.
+    pub(crate) fn with_wrong(self, wrong: Vec<anyhow::Error>) -> Self {
+        Self { wrong, ..self }
+    }
+
+    /// Whether all was connected that was to be.
+    pub(crate) fn is_success(&self) -> bool {
+        let is_error = |error: &anyhow::Error| error.downcast_ref::<Diagnostics>().is_none_or(|it| it.errors() > 0);
+        self.failed.is_empty() && !self.wrong.iter().any(is_error)
+    }
 }
 
 impl View for ConnectAllView {
@@ -49,6 +65,7 @@ impl View for ConnectAllView {
             .with("connected", self.connected.iter().map(ConnectView::object).collect::<Vec<_>>())
             .with("skipped", skipped.collect::<Vec<_>>())
             .with("failed", failed.collect::<Vec<_>>())
+            .with("wrong", self.wrong.iter().map(failure::details).collect::<Vec<_>>())
     }
 }
 

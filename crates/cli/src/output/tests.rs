@@ -400,6 +400,7 @@ fn connections() {
         connected: vec![connect()],
         skipped: vec![("nqn.a".to_owned(), "already connected as nvme4".to_owned())],
         failed: vec![("nqn.b".to_owned(), anyhow::anyhow!("broken"))],
+        wrong: vec![anyhow::anyhow!("reading /etc/nvme/discovery.conf: not UTF-8")],
     };
     assert_view!("connect-all", all);
     let disconnect = DisconnectView {

@@ -19,7 +19,7 @@ use clap_complete::{Shell, aot};
 use ebof_attach::state::StateDir;
 
 use super::connections;
-use super::services::{DISCOVERY_CONF, services_of_conf};
+use super::services::{Places, of_discovery_conf, of_fabrics_conf};
 use crate::control::{ControlClient, Reach, SERVICE_SOCKET, default_path};
 use crate::program::Program;
 
@@ -196,9 +196,13 @@ fn sockets() -> Vec<String> {
 fn in_files() -> impl Iterator<Item = (String, Option<String>)> {
     let records = ebof_attach::list().unwrap_or_default().into_iter().filter_map(|record| record.request());
     let connected = records.map(|request| (request.traddr, Some(request.nqn)));
-    let entries = connections::read(Path::new(CONNECTIONS)).unwrap_or_default().into_iter().map(|entry| entry.fabric);
-    let services = services_of_conf(Path::new(DISCOVERY_CONF)).unwrap_or_default();
-    let named = entries.chain(services.into_iter().map(|service| service.fabric));
+    let places = Places::default();
+    let (entries, _) = connections::read(Path::new(CONNECTIONS), &places).unwrap_or_default();
+    let sources = [of_discovery_conf(&places), of_fabrics_conf(&places)].into_iter().flat_map(|sources| {
+        let services = sources.services.into_iter().map(|service| service.fabric);
+        services.chain(sources.subsystems.into_iter().map(|subsystem| subsystem.fabric))
+    });
+    let named = entries.into_iter().map(|entry| entry.fabric).chain(sources);
     let named = named.filter_map(|fabric| Some((fabric.traddr?, fabric.nqn.map(|nqn| nqn.to_string()))));
     connected.chain(named)
 }

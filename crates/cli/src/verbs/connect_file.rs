@@ -12,13 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::Outcome;
-use super::connect::Everything;
 use super::connections::{self, ConnectionRow, Sort};
-use super::fabric::IO_PORT;
-use super::services::DiscoveryService;
+use super::everything::Everything;
+use super::services::{DiscoveryService, NamedSubsystem, Places, Rules};
 use crate::failure;
 use crate::global::Global;
-use crate::output::attached::ConnectView;
 use crate::output::connections::ConnectAllView;
 use crate::output::text::safe;
 use crate::output::{View as _, say, show};
@@ -46,7 +44,11 @@ type Tried = (usize, anyhow::Result<ConnectAllView>);
 
 impl FromFile {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut entries = connections::chosen(connections::read(&self.path)?, &self.only, &self.path)?;
+        let places = Places::default();
+        let (entries, mut wrong) = connections::read(&self.path, &places)?;
+        wrong.0.extend(Rules::read(&places).1.0);
+        wrong.tell();
+        let mut entries = connections::chosen(entries, &self.only, &self.path)?;
         for entry in &mut entries {
             // What the file says of it is more special.
             entry.fabric.owner = entry.fabric.owner.take().or_else(|| self.owner.clone());
@@ -62,9 +64,11 @@ impl FromFile {
         drop(sender);
         let names = entries.into_iter().map(|entry| entry.name).collect();
         let round = Round::new(names, Supervisor::of_environment(), self.retry);
-        let view = round.follow(&tried, &self.path);
+        // With --retry it is a unit at boot, whose failure would disconnect what is right.
+        let wrong = if self.retry { Vec::new() } else { wrong.0 };
+        let view = round.follow(&tried, &self.path).with_wrong(wrong);
         show(global, &view)?;
-        Ok(if view.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if view.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
@@ -83,27 +87,18 @@ fn pursue(number: usize, entry: &ConnectionRow, retry: bool, global: &Global, te
 }
 
 fn attempt(entry: &ConnectionRow, global: &Global) -> anyhow::Result<ConnectAllView> {
-    let traddr = entry.fabric.traddr.as_deref().unwrap_or_default();
-    let nqn = match (entry.sort, &entry.fabric.nqn) {
-        (Sort::Subsystem, Some(nqn)) => nqn,
-        _ => {
-            let mut run = Everything::with_front(entry.front);
-            run.follow_services(vec![DiscoveryService { fabric: entry.fabric.clone(), place: None }], global)?;
-            return Ok(run.into_view());
+    // They may have changed since the last attempt.
+    let (rules, _) = Rules::read(&Places::default());
+    let mut run = Everything::new(entry.front, rules, global);
+    let ConnectionRow { fabric, listed, place, .. } = entry.clone();
+    let place = place.unwrap_or_else(|| entry.name.clone());
+    match entry.sort {
+        Sort::Subsystem => run.follow_services(Vec::new(), &[NamedSubsystem { fabric, place }], global)?,
+        Sort::Discovery => {
+            run.follow_services(vec![DiscoveryService { fabric, listed, place: Some(place) }], &[], global)?;
         }
-    };
-    let port = entry.fabric.trsvcid.unwrap_or(IO_PORT);
-    let request = entry.fabric.request(traddr, port, nqn.as_str(), entry.front);
-    let mut view = ConnectAllView::default();
-    match ebof_attach::connect(&request) {
-        Ok(attached) => view.connected.push(ConnectView { nqn: request.nqn, attached }),
-        Err(ebof_attach::Error::AlreadyConnected(existing)) => {
-            let reason = format!("already connected as {} at {}", existing.name, existing.address);
-            view.skipped.push((request.nqn, reason));
-        }
-        Err(error) => return Err(error.into()),
     }
-    Ok(view)
+    Ok(run.into_view())
 }
 
 /// What has become of the entries so far.

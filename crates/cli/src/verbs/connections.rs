@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::connect::Front;
 use super::fabric::FabricArgs;
-use super::services::{DISCOVERY_CONF, services_of_conf};
+use super::services::{Places, Sources, Wrong, of_discovery_conf, of_fabrics_conf};
 use crate::failure::Failure;
 use crate::file;
 
@@ -46,6 +46,10 @@ pub(crate) struct ConnectionRow {
     pub(crate) boot: bool,
     /// Its connect options.
     pub(crate) fabric: FabricArgs,
+    /// The options of what a discovery service lists, if they are others.
+    pub(crate) listed: Option<FabricArgs>,
+    /// File and line, if it is of one of nvme-cli's.
+    pub(crate) place: Option<String>,
     /// The kind of block device.
     pub(crate) front: Kind,
 }
@@ -66,25 +70,44 @@ struct Text<'a> {
     text: &'a str,
 }
 
-/// Reads the file at `path`.
+/// Which of nvme-cli's files belong to the entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Others {
+    /// `discovery.conf`.
+    discovery_conf: bool,
+    /// `nvme-fabrics.conf`.
+    fabrics_conf: bool,
+}
+
+/// Reads the file at `path`; what is wrong with those of nvme-cli that belong to it.
 ///
 /// # Errors
 /// It cannot be read, or what is wrong with it, with the line.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<ConnectionRow>> {
+pub(crate) fn read(path: &Path, places: &Places) -> anyhow::Result<(Vec<ConnectionRow>, Wrong)> {
     let text = file::read_text(path, "the connections", FILE_BYTES_MAX, file::Kind::Regular)?;
-    let (mut entries, with_conf) = parse(&path.display().to_string(), &text)?;
-    if with_conf {
-        let services = services_of_conf(Path::new(DISCOVERY_CONF))?;
-        entries.extend(services.into_iter().map(|service| ConnectionRow {
-            name: service.place.unwrap_or_default(),
+    let (mut entries, others) = parse(&path.display().to_string(), &text)?;
+    let mut wrong = Wrong::default();
+    let files = [
+        others.discovery_conf.then(|| of_discovery_conf(places)),
+        others.fabrics_conf.then(|| of_fabrics_conf(places)),
+    ];
+    for Sources { services, subsystems, wrong: of_file } in files.into_iter().flatten() {
+        let row = |sort, fabric, listed, place: String| ConnectionRow {
+            name: place.clone(),
             named: false,
-            sort: Sort::Discovery,
+            sort,
             boot: true,
-            fabric: service.fabric,
+            fabric,
+            listed,
+            place: Some(place),
             front: Kind::Auto,
-        }));
+        };
+        let services = services.into_iter();
+        entries.extend(services.map(|it| row(Sort::Discovery, it.fabric, it.listed, it.place.unwrap_or_default())));
+        entries.extend(subsystems.into_iter().map(|it| row(Sort::Subsystem, it.fabric, None, it.place)));
+        wrong.0.extend(of_file.0);
     }
-    Ok(entries)
+    Ok((entries, wrong))
 }
 
 /// Those with these names; all that are connected at boot if there are none.
@@ -103,27 +126,28 @@ pub(crate) fn chosen(entries: Vec<ConnectionRow>, only: &[String], path: &Path) 
     Ok(entries.into_iter().filter(|entry| only.contains(&entry.name)).collect())
 }
 
-/// The entries of a text, and whether those of nvme-cli's file belong to them.
-fn parse(name: &str, text: &str) -> Result<(Vec<ConnectionRow>, bool), Failure> {
+/// The entries of a text, and which of nvme-cli's files belong to them.
+fn parse(name: &str, text: &str) -> Result<(Vec<ConnectionRow>, Others), Failure> {
     let text = Text { name: name.to_owned(), text };
     let table = DeTable::parse(text.text).map_err(|error| {
         let at = error.span().unwrap_or_default();
         text.wrong(&at, error.message(), "write it as TOML; see ebof-connections.toml(5)")
     })?;
     let mut entries = Vec::new();
-    let mut with_conf = false;
+    let mut others = Others::default();
     for (key, value) in table.get_ref() {
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("connections", DeValue::Array(tables)) => text.entries(tables, Sort::Subsystem, &mut entries)?,
             ("discoveries", DeValue::Array(tables)) => text.entries(tables, Sort::Discovery, &mut entries)?,
-            ("discovery-conf" | "discovery_conf", DeValue::Boolean(wanted)) => with_conf = *wanted,
+            ("discovery-conf" | "discovery_conf", DeValue::Boolean(wanted)) => others.discovery_conf = *wanted,
+            ("fabrics-conf" | "fabrics_conf", DeValue::Boolean(wanted)) => others.fabrics_conf = *wanted,
             (other, _) => {
-                let advice = "accepted: [[connections]], [[discoveries]], discovery-conf = true";
+                let advice = "accepted: [[connections]], [[discoveries]], discovery-conf = true, fabrics-conf = true";
                 return Err(text.wrong(&key.span(), format!("`{other}` is not understood here"), advice));
             }
         }
     }
-    Ok((entries, with_conf))
+    Ok((entries, others))
 }
 
 impl Text<'_> {
@@ -189,7 +213,11 @@ impl Text<'_> {
         }
         let line = Line::try_parse_from(&words).map_err(|error| self.wrong(at, reason(&error), "correct the entry"))?;
         let fabric = line.fabric;
-        fabric.check().map_err(|failure| self.wrong(at, failure.message(), failure.advice().unwrap_or_default()))?;
+        let checked = fabric.check_service().and_then(|()| match sort {
+            Sort::Subsystem => fabric.check_subsystem(),
+            Sort::Discovery => Ok(()),
+        });
+        checked.map_err(|failure| self.wrong(at, failure.message(), failure.advice().unwrap_or_default()))?;
         if fabric.traddr.is_none() {
             return Err(self.wrong(at, "the entry has no `traddr`", "say where the target is: traddr = \"192.0.2.1\""));
         }
@@ -210,7 +238,7 @@ impl Text<'_> {
             Some(nqn) if sort == Sort::Subsystem => nqn.to_string(),
             _ => format!("entry {number}"),
         });
-        Ok(ConnectionRow { name, named, sort, boot, fabric, front: line.front.into() })
+        Ok(ConnectionRow { name, named, sort, boot, fabric, listed: None, place: None, front: line.front.into() })
     }
 
     /// The option of a key; none for one that is off.
@@ -278,11 +306,11 @@ mod tests {
 
     #[test]
     fn entries_have_the_options_of_connect() {
-        let text = "discovery-conf = true\n[[connections]]\nname = \"backup\"\ntraddr = \"192.0.2.1\"\ntrsvcid = 4421\n\
+        let text = "discovery-conf = true\nfabrics_conf = true\n[[connections]]\nname = \"backup\"\ntraddr = \"192.0.2.1\"\ntrsvcid = 4421\n\
                     nqn = \"nqn.2014-08.org.example:a\"\nctrl-loss-tmo = -1\nhdr_digest = true\ndata-digest = false\n\
                     front = \"ublk\"\nboot = false\n[[discoveries]]\ntransport = \"rdma\"\ntraddr = \"192.0.2.2\"\n";
-        let (entries, with_conf) = parse("c.toml", text).unwrap();
-        assert!(with_conf && entries.len() == 2);
+        let (entries, others) = parse("c.toml", text).unwrap();
+        assert!(others.discovery_conf && others.fabrics_conf && entries.len() == 2);
         let [first, second] = [&entries[0], &entries[1]];
         assert_eq!(
             (first.name.as_str(), first.sort, first.boot, first.front),

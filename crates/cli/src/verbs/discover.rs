@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::Outcome;
+use super::everything::left_out;
 use super::fabric::FabricArgs;
-use super::services::{OwnPorts, ask_all, services, warn_of_plain_services};
+use super::services::{OwnPorts, Places, Sources, ask_all, sources, warn_of_plain_services};
 use crate::failure::{self, Failure};
 use crate::global::Global;
 use crate::output::discovery::DiscoveryView;
@@ -31,14 +32,24 @@ impl Discover {
                           without TLS";
             return Err(Failure::usage(message, advice).into());
         }
-        let services = services(&self.fabric)?;
+        let places = Places::default();
+        let Sources { services, wrong, .. } = sources(&self.fabric, &places)?;
+        wrong.tell();
+        if services.is_empty() {
+            let message = "the files name subsystems, but no discovery service";
+            return Err(Failure::usage(
+                message,
+                "connect them with `ebof connect-all`, or say where a service is with -a",
+            )
+            .into());
+        }
         warn_of_plain_services(&services);
         let answers = ask_all(&services, global);
         let mut ports = OwnPorts::default();
         for log in answers.iter().flatten() {
             ports.add(&log.entries);
         }
-        let mut status = ExitCode::SUCCESS;
+        let mut status = if wrong.is_error() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         for (service, answer) in services.iter().zip(answers) {
             let log = match answer {
                 Ok(log) => log,
@@ -52,6 +63,10 @@ impl Discover {
                 }
                 Err(error) => return Err(error),
             };
+            if log.left_out > 0 {
+                say(&left_out(log.entries.len(), log.left_out).to_string());
+                status = ExitCode::FAILURE;
+            }
             let view = DiscoveryView::new(log.generation, log.record_format, log.entries);
             match (&self.raw, view.binary()) {
                 (Some(path), Some(bytes)) => {

@@ -2,11 +2,13 @@
 //! options. Names are nvme-cli's, short and long.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use ebof_attach::{Kind, Request};
 use ebof_authentication::Secret;
-use ebof_initiator::{KeySource, KeyText, Options, Overrides, key_lines};
+use ebof_initiator::{KeySource, KeyText, Options, Overrides, Which, key_lines};
 use ebof_manage::config::{Measure, Measures, NoMeasure};
 use ebof_manage::written_keys::is_key;
 use ebof_nvme::Nqn;
@@ -56,10 +58,41 @@ pub(crate) struct FabricArgs {
     /// capabilities, system-calls and dumps, with commas between them [default: all]
     #[arg(long, value_name = "MEASURES", value_parser = measures)]
     pub(crate) confine: Option<Measures>,
+    /// Keep the connection to the discovery service, and connect what it lists later: `auto` (if
+    /// nothing is said) and `force` do
+    #[arg(
+        short = 'p',
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "auto",
+        value_name = "no|auto|force"
+    )]
+    pub(super) persistent: Option<Persistence>,
+    /// Of the discovery log, only what is at the port that is asked (PLEO), if the service can do
+    /// that
+    #[arg(long)]
+    pub(super) port_local: bool,
+    /// Of the discovery log, all subsystems (ALLSUBE), if the service can do that
+    #[arg(long)]
+    pub(super) all_subsystems: bool,
+    /// nvme-cli 3's file of connections, and those in FILE.d, or `none`
+    /// [default: /etc/nvme/nvme-fabrics.conf]
+    #[arg(short = 'J', long, value_name = "FILE", conflicts_with = "traddr")]
+    pub(super) config: Option<PathBuf>,
     #[command(flatten)]
     pub(super) secrets: GivenSecrets,
     #[command(flatten)]
     pub(super) later: Later,
+}
+
+/// Whether the connection to a discovery service stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Persistence {
+    No,
+    #[value(alias = "yes")]
+    Auto,
+    Force,
 }
 
 /// Secrets on the command line, where others can see them: for scripts that were written for
@@ -90,7 +123,16 @@ pub(crate) struct GivenSecrets {
 }
 
 impl GivenSecrets {
-    /// Checks them, and says who can see them.
+    /// Says who can see them.
+    fn warn(&self) {
+        let given = [("--dhchap-secret", &self.dhchap_secret), ("--dhchap-ctrl-secret", &self.dhchap_ctrl_secret)];
+        for (option, _) in given.into_iter().filter(|(_, text)| text.is_some()) {
+            say(&format!(
+                "warning: others on this machine can see what is on a command line: {option}-file FILE keeps it to you"
+            ));
+        }
+    }
+
     fn check(&self, overrides: &Overrides) -> Result<(), Failure> {
         let given = [("--dhchap-secret", &self.dhchap_secret), ("--dhchap-ctrl-secret", &self.dhchap_ctrl_secret)];
         for (option, text) in given {
@@ -99,9 +141,6 @@ impl GivenSecrets {
                 let advice = "`ebof gen-dhchap-key` makes one";
                 return Err(Failure::usage(format!("{option} is no secret: {error}"), advice));
             }
-            say(&format!(
-                "warning: others on this machine can see what is on a command line: {option}-file FILE keeps it to you"
-            ));
         }
         if self.dhchap_ctrl_secret.is_some() && self.dhchap_secret.is_none() && overrides.dhchap_secret_file.is_none() {
             let advice = "give it with --dhchap-secret-file FILE";
@@ -126,10 +165,6 @@ fn key_text(text: &str) -> Result<KeyText, String> {
 pub(crate) struct Later {
     #[arg(long, hide = true)]
     tls_key_identity: Option<String>,
-    #[arg(short = 'J', long, hide = true, value_name = "FILE")]
-    config: Option<String>,
-    #[arg(short = 'p', long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
-    persistent: Option<String>,
     #[arg(short = 'd', long, hide = true, value_name = "DEV")]
     device: Option<String>,
     #[arg(long, hide = true)]
@@ -153,15 +188,9 @@ impl Later {
         let other = "leave it away: this version of ebof does not support it";
         let given = [
             ("--tls-key-identity", self.tls_key_identity.is_some(), tls),
-            ("--config", self.config.is_some(), other),
             ("--device", self.device.is_some(), "say where the discovery service is with --traddr and --trsvcid"),
             ("--nbft", self.nbft || self.nbft_path.is_some(), other),
             ("--idempotent", self.idempotent, other),
-            (
-                "--persistent",
-                self.persistent.as_deref().is_some_and(|value| value != "no"),
-                "discovery connections that stay are not supported by this version of ebof; run discovery again instead",
-            ),
         ];
         match given.into_iter().find(|(_, given, _)| *given) {
             Some((option, _, advice)) => Err(Failure::unsupported(format!("{option} cannot be used"), advice)),
@@ -171,11 +200,63 @@ impl Later {
 }
 
 impl FabricArgs {
-    /// Refuses options that are not supported yet.
+    /// Refuses options of a command line that cannot be used, and says what is strange about them.
     ///
     /// # Errors
     /// The first such option.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.check_quietly()?;
+        self.secrets.warn();
+        Ok(())
+    }
+
+    /// As [`FabricArgs::check`], of a discovery service that a file names.
+    ///
+    /// # Errors
+    /// As [`FabricArgs::check`].
+    pub(super) fn check_service(&self) -> Result<(), Failure> {
+        self.check_quietly()?;
+        match &self.config {
+            Some(_) => Err(Failure::usage("--config cannot be used in a file", "name that file on the command line")),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what is for discovery services only.
+    ///
+    /// # Errors
+    /// The first such option.
+    pub(super) fn check_subsystem(&self) -> Result<(), Failure> {
+        if self.config.is_some() {
+            let message = "--config names a file with many connections";
+            return Err(Failure::unsupported(message, "connect them with `ebof connect-all --config FILE`"));
+        }
+        if self.which() != Which::default() {
+            let message = "--port-local and --all-subsystems are for discovery services";
+            return Err(Failure::unsupported(message, "leave them away: `connect` names what is connected"));
+        }
+        if self.is_persistent() {
+            let message = "--persistent is for discovery services";
+            return Err(Failure::unsupported(message, "leave it away: a subsystem stays connected until `disconnect`"));
+        }
+        Ok(())
+    }
+
+    /// What of the discovery log is asked for.
+    pub(super) fn which(&self) -> Which {
+        Which { port_local: self.port_local, all_subsystems: self.all_subsystems }
+    }
+
+    /// Whether the connection to the discovery service stays.
+    pub(super) fn is_persistent(&self) -> bool {
+        self.persistent.is_some_and(|persistent| persistent != Persistence::No)
+    }
+
+    /// As [`FabricArgs::check`], of options that others on this machine do not see.
+    ///
+    /// # Errors
+    /// As [`FabricArgs::check`].
+    pub(super) fn check_quietly(&self) -> Result<(), Failure> {
         let transport = check_transport(&self.transport)?;
         check_options(transport, &self.overrides)?;
         if let Some(traddr) = &self.traddr {
@@ -207,6 +288,10 @@ impl FabricArgs {
             duplicate_connect,
             owner: _,
             confine,
+            persistent,
+            port_local,
+            all_subsystems,
+            config,
             secrets,
             later: _,
         } = self;
@@ -218,6 +303,10 @@ impl FabricArgs {
             || *overrides != Overrides::default()
             || *duplicate_connect
             || confine.is_some()
+            || persistent.is_some()
+            || *port_local
+            || *all_subsystems
+            || config.is_some()
             || dhchap_secret.is_some()
             || dhchap_ctrl_secret.is_some()
     }
@@ -251,10 +340,15 @@ impl FabricArgs {
 
     /// Whether both are one discovery service, asked by one host over one network.
     pub(super) fn is_service_of(&self, other: &Self) -> bool {
+        self.is_place_of(other) && self.nqn == other.nqn
+    }
+
+    /// Whether both are at one address, asked by one host over one network.
+    pub(super) fn is_place_of(&self, other: &Self) -> bool {
         let asked = |args: &Self| {
             let Overrides { host_traddr, host_iface, hostnqn, hostid, .. } = args.overrides.clone();
             let traddr = args.traddr.as_deref().map(same_host);
-            (args.transport.clone(), traddr, args.trsvcid, args.nqn.clone(), host_traddr, host_iface, hostnqn, hostid)
+            (args.transport.clone(), traddr, args.trsvcid, host_traddr, host_iface, hostnqn, hostid)
         };
         asked(self) == asked(other)
     }
@@ -368,12 +462,7 @@ mod tests {
 
     #[test]
     fn options_of_tcp_are_refused_over_rdma() {
-        let check = |line: &str| {
-            super::super::services::parse_conf("x".as_ref(), line)
-                .remove(0)
-                .map(|_| ())
-                .map_err(|e| e.to_string().replacen("x:1: ", "", 1))
-        };
+        let check = super::super::services::conf::options_of;
         check("-t rdma -a 192.0.2.1 --tos 8 -i 2 -P 1 -Q 64 -l 10").unwrap();
         let refused = check("-t rdma -a 192.0.2.1 --data-digest").unwrap_err();
         assert!(refused.starts_with("--data-digest is an option of TCP"), "{refused}");

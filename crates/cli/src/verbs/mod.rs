@@ -10,6 +10,7 @@ mod boot_partition;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod connect;
+pub(crate) mod connect_all;
 mod connect_file;
 mod connections;
 pub(crate) mod controller;
@@ -20,6 +21,7 @@ mod directives;
 pub(crate) mod discover;
 pub(crate) mod drive_logs;
 mod edit;
+mod everything;
 pub(crate) mod fabric;
 pub(crate) mod features;
 pub(crate) mod firmware;
@@ -50,6 +52,7 @@ mod qualify;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
 mod reach;
+mod record;
 mod remote;
 pub(crate) mod report;
 pub(crate) mod reservations;
@@ -93,7 +96,7 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Connect, "connect", &Of(connect::Connect::run))
         .about("Connect a subsystem: its namespaces become block devices")
         .example("ebof connect -t tcp -a 192.168.13.147 -n nqn.2014-08.org.example:drive0"),
-    Verb::new(Group::Connect, "connect-all", &Of(connect::ConnectAll::run))
+    Verb::new(Group::Connect, "connect-all", &Of(connect_all::ConnectAll::run))
         .about("Connect everything that a discovery service offers")
         .example("ebof connect-all -t tcp -a 192.168.13.147"),
     Verb::new(Group::Connect, "disconnect", &Of(connect::Disconnect::run))

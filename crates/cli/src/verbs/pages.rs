@@ -136,6 +136,12 @@ Who this host is. Without them a name is made from the machine's identity.
 .I /etc/nvme/discovery.conf
 Discovery services for \\fBdiscover\\fR and \\fBconnect\\-all\\fR without an address.
 .TP
+.I /etc/nvme/nvme\\-fabrics.conf, /etc/nvme/nvme\\-fabrics.conf.d
+The same, and subsystems, in the form of nvme\\-cli 3.
+.TP
+.I /etc/nvme/exclusions.conf, /etc/nvme/exclusions.conf.d
+What \\fBconnect\\-all\\fR leaves alone.
+.TP
 .I /etc/ebof/ebof.toml
 The configuration of the service, ebof.toml(5).
 .TP

@@ -1,37 +1,156 @@
-//! Discovery services: the one that is named, or those of nvme-cli's file, and asking them for
-//! their logs, several side by side.
+//! Discovery services: the one that is named, or those of nvme-cli's files, and asking them for
+//! their logs, several side by side. What is left alone, whoever lists it: exclusions, and what the
+//! kernel's own host has.
+
+pub(crate) mod conf;
+mod exclusions;
+mod fabrics_conf;
+mod ini;
+mod kernel;
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use clap::Parser;
-use ebof_initiator::{ConnectError, ConnectErrorKind, DiscoveryLog};
+use anyhow::Context as _;
+use ebof_initiator::{ConnectError, ConnectErrorKind, DiscoveryLog, Which};
+use ebof_manage::Diagnostics;
 use ebof_nvme::Nqn;
 use ebof_nvme::log::{DiscoveryEntry, SubsystemType};
 
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, same_host, set_timeout};
 use super::reach::side_by_side;
-use crate::failure::{Failure, FailurePlace};
+use crate::failure::{self, Failure, FailurePlace};
 use crate::file;
 use crate::global::Global;
 use crate::output::say;
+use crate::output::text::safe;
+use exclusions::{Exclusions, Identity};
+use kernel::KernelHost;
 
 /// nvme-cli's list of discovery services, which is used if none is named.
-pub(crate) const DISCOVERY_CONF: &str = "/etc/nvme/discovery.conf";
+const DISCOVERY_CONF: &str = "discovery.conf";
 
-/// Its maximum size.
+/// nvme-cli 3's file of connections, which is used, too.
+const FABRICS_CONF: &str = "nvme-fabrics.conf";
+
+/// The maximum size of each.
 const CONF_BYTES_MAX: u64 = 1 << 20;
 
-/// Maximum number of services of a file.
+/// Maximum number of services and subsystems of a file.
 const SERVICES_MAX: usize = 256;
+
+/// Maximum number of files beside one.
+const DROPINS_MAX: usize = 256;
 
 /// A discovery service.
 #[derive(Clone, Debug)]
 pub(crate) struct DiscoveryService {
     /// Where it is, and the options of its connections.
     pub(crate) fabric: FabricArgs,
+    /// The options of what it lists, if they are others.
+    pub(crate) listed: Option<FabricArgs>,
     /// File and line that name it, if a file does.
     pub(crate) place: Option<String>,
+}
+
+/// A subsystem that a file names.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedSubsystem {
+    /// Where it is, and the options of its connection.
+    pub(crate) fabric: FabricArgs,
+    /// File and line.
+    pub(crate) place: String,
+}
+
+impl DiscoveryService {
+    /// A service that lists what has the same options.
+    pub(crate) fn new(fabric: FabricArgs) -> Self {
+        Self { fabric, listed: None, place: None }
+    }
+
+    /// The options of what it lists.
+    pub(super) fn of_listed(&self) -> &FabricArgs {
+        self.listed.as_ref().unwrap_or(&self.fabric)
+    }
+}
+
+/// Where the files of nvme-cli, and of the kernel's host, are.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    pub(super) nvme: PathBuf,
+    class: PathBuf,
+    registry: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let [nvme, class, registry] = ["/etc/nvme", "/sys/class/nvme", "/run/nvme/registry"].map(PathBuf::from);
+        Self { nvme, class, registry }
+    }
+}
+
+#[cfg(test)]
+impl Places {
+    /// With the files below `nvme`, and no host of the kernel's.
+    pub(super) fn below(nvme: &Path) -> Self {
+        Self { nvme: nvme.to_owned(), class: nvme.join("class"), registry: nvme.join("registry") }
+    }
+}
+
+/// What is left alone, whoever lists it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    exclusions: Exclusions,
+    kernel: KernelHost,
+}
+
+impl Rules {
+    /// Those of a machine, and what is wrong with its exclusions.
+    pub(super) fn read(places: &Places) -> (Self, Wrong) {
+        let (exclusions, wrong) = Exclusions::read(&places.nvme);
+        (Self { exclusions, kernel: KernelHost::read(&places.class, &places.registry) }, Wrong(wrong))
+    }
+
+    /// Why a subsystem is left alone, if it is.
+    pub(super) fn against(&self, fabric: &FabricArgs, traddr: &str, trsvcid: u16, nqn: &Nqn) -> Option<String> {
+        let excluded = self.excluded(fabric, traddr, trsvcid, nqn);
+        excluded.or_else(|| self.kernel.has(nqn.as_str()).filter(|_| !fabric.duplicate_connect).map(str::to_owned))
+    }
+
+    /// Why something at an address is left alone, if an administrator has excluded it.
+    pub(super) fn excluded(&self, fabric: &FabricArgs, traddr: &str, trsvcid: u16, nqn: &Nqn) -> Option<String> {
+        let overrides = &fabric.overrides;
+        let (hostnqn, hostid) = kernel::host_of(overrides.hostnqn.as_ref(), overrides.hostid);
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let identity = Identity::new([
+            &fabric.transport,
+            traddr,
+            &trsvcid.to_string(),
+            nqn.as_str(),
+            &text(&overrides.host_traddr),
+            &text(&overrides.host_iface),
+            &hostnqn,
+            &hostid,
+        ]);
+        self.exclusions.place_of(&identity).map(exclusions::reason)
+    }
+
+    /// Why a discovery service is not asked, if an administrator has excluded it.
+    pub(super) fn excluded_service(&self, service: &FabricArgs) -> Option<String> {
+        let port = service.trsvcid.unwrap_or_else(|| usual_ports(service)[0]);
+        let nqn = service.nqn.clone().unwrap_or_else(Nqn::discovery);
+        self.excluded(service, service.traddr.as_deref().unwrap_or_default(), port, &nqn)
+    }
+}
+
+/// The ports of discovery services that name none.
+fn usual_ports(service: &FabricArgs) -> [u16; 2] {
+    match service.transport.as_str() {
+        // nvme-cli's port for it: 8009 is assigned to TCP only.
+        "rdma" => [IO_PORT, DISCOVERY_PORT],
+        _ => [DISCOVERY_PORT, IO_PORT],
+    }
 }
 
 /// Ports that discovery services which have answered have themselves: what one of them would say is
@@ -58,91 +177,152 @@ impl OwnPorts {
     }
 }
 
-/// The discovery services to query: the one that is named, otherwise those of nvme-cli's file.
-///
-/// # Errors
-/// An option is not supported; or none is named, and the file is missing or invalid.
-pub(super) fn services(fabric: &FabricArgs) -> anyhow::Result<Vec<DiscoveryService>> {
-    fabric.check()?;
-    if fabric.traddr.is_some() {
-        return Ok(vec![DiscoveryService { fabric: fabric.clone(), place: None }]);
-    }
-    let services = services_of_conf(Path::new(DISCOVERY_CONF))?;
-    if services.is_empty() {
-        let message = format!("no discovery service is named, and {DISCOVERY_CONF} names none");
-        return Err(Failure::usage(message, "say where one is: -t tcp -a ADDRESS [-s PORT]").into());
-    }
-    Ok(services)
+/// What is to be asked and connected, and what is wrong with the files that say so.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    pub(super) services: Vec<DiscoveryService>,
+    pub(super) subsystems: Vec<NamedSubsystem>,
+    pub(super) wrong: Wrong,
 }
 
-/// The discovery services of nvme-cli's file, each once; none if there is no file. Lines that
-/// cannot be used are told and passed over, as nvme-cli does: one mistake must not keep a machine
-/// from its disks.
-///
-/// # Errors
-/// It cannot be read, or no line can be used.
-pub(crate) fn services_of_conf(path: &Path) -> anyhow::Result<Vec<DiscoveryService>> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = file::read_text(path, "the discovery services", CONF_BYTES_MAX, file::Kind::Regular)?;
-    let mut lines = parse_conf(path, &text);
-    if !lines.is_empty() && lines.iter().all(Result::is_err) {
-        return lines.remove(0).map(|service| vec![service]).map_err(Into::into);
-    }
-    let mut services: Vec<DiscoveryService> = Vec::new();
-    for line in lines {
-        match line {
-            Err(error) => say(&format!("{error}; passed over")),
-            Ok(service) if services.iter().any(|other| other.fabric.is_service_of(&service.fabric)) => {}
-            Ok(service) if services.len() == SERVICES_MAX => {
-                let place = service.place.unwrap_or_default();
-                say(&format!("{place}: more than {SERVICES_MAX} services: this one and the rest are passed over"));
-                break;
-            }
-            Ok(service) => services.push(service),
+/// What is wrong with files.
+#[derive(Debug, Default)]
+pub(super) struct Wrong(pub(super) Vec<anyhow::Error>);
+
+impl Wrong {
+    /// Says all of it.
+    pub(super) fn tell(&self) {
+        for error in &self.0 {
+            say(&failure::text(error));
         }
     }
-    Ok(services)
+
+    /// Whether something was not done because of it.
+    pub(super) fn is_error(&self) -> bool {
+        self.0.iter().any(|error| error.downcast_ref::<Diagnostics>().is_none_or(|found| found.errors() > 0))
+    }
 }
 
-/// Parses nvme-cli's `discovery.conf`, which has the options of one discovery service in each line.
-/// Errors name file and line.
-pub(super) fn parse_conf(path: &Path, text: &str) -> Vec<Result<DiscoveryService, Failure>> {
-    #[derive(Parser)]
-    #[command(no_binary_name = true, disable_help_flag = true)]
-    struct Line {
-        #[command(flatten)]
-        fabric: FabricArgs,
+/// The discovery services to query: the one that is named, otherwise those of nvme-cli's files,
+/// which may name subsystems, too.
+///
+/// # Errors
+/// An option is not supported; or none is named, and the files are missing or have nothing that can
+/// be used.
+pub(super) fn sources(fabric: &FabricArgs, places: &Places) -> anyhow::Result<Sources> {
+    fabric.check()?;
+    if fabric.traddr.is_some() {
+        let services = vec![DiscoveryService::new(fabric.clone())];
+        return Ok(Sources { services, ..Sources::default() });
     }
-    let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let path = path.display();
-    lines
-        .map(|(number, line)| {
-            // nvme-cli treats white space and `=` alike.
-            let words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty());
-            let parsed = Line::try_parse_from(words).map_err(|error| {
-                let reason = error.to_string();
-                let reason = reason.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                Failure::new(
-                    "config",
-                    format!("{path}:{number}: {reason}"),
-                    "correct the line, or name a service with -a",
-                )
-            })?;
-            let (place, fabric) = (format!("{path}:{number}"), parsed.fabric);
-            if fabric.traddr.is_none() {
-                return Err(Failure::new(
-                    "config",
-                    format!("{place}: the line names no address"),
-                    "write the options of one discovery service to a line: -t tcp -a ADDRESS -s PORT",
-                ));
+    let mut sources = match &fabric.config {
+        Some(file) => of_config(file, places)?,
+        None => {
+            let mut sources = of_discovery_conf(places);
+            sources.add(fabrics_conf::read(&places.nvme.join(FABRICS_CONF)));
+            sources
+        }
+    };
+    if sources.services.is_empty() && sources.subsystems.is_empty() {
+        if sources.wrong.is_error() {
+            let first = sources.wrong.0.remove(0);
+            sources.wrong.tell();
+            return Err(first);
+        }
+        let nvme = places.nvme.display();
+        let message = format!(
+            "no discovery service is named, and neither {nvme}/{DISCOVERY_CONF} nor {nvme}/{FABRICS_CONF} names one"
+        );
+        return Err(Failure::usage(message, "say where one is: -t tcp -a ADDRESS [-s PORT]").into());
+    }
+    Ok(sources)
+}
+
+/// What `--config` names.
+fn of_config(file: &Path, places: &Places) -> anyhow::Result<Sources> {
+    if file.as_os_str() == "none" {
+        return Ok(of_discovery_conf(places));
+    }
+    if file.extension().is_some_and(|extension| extension == "json") {
+        let message = format!("{} is of nvme-cli 2, whose form is not read here", file.display());
+        return Err(Failure::unsupported(message, "nvme-cli 3 makes one that is: `nvme config-convert`").into());
+    }
+    if !file.exists() {
+        let message = format!("there is no {}", file.display());
+        return Err(Failure::usage(message, "name a file like /etc/nvme/nvme-fabrics.conf, or `none`").into());
+    }
+    let mut sources = Sources::default();
+    sources.add(fabrics_conf::read(file));
+    Ok(sources)
+}
+
+/// The services of nvme-cli's `discovery.conf`; none if there is no such file, or nvme-cli 3 has
+/// converted it into its own.
+pub(super) fn of_discovery_conf(places: &Places) -> Sources {
+    let path = places.nvme.join(DISCOVERY_CONF);
+    if path.with_extension("conf.converted").exists() {
+        return Sources::default();
+    }
+    let mut sources = Sources::default();
+    match read_if_there(&path, "the discovery services") {
+        Ok(Some(text)) => {
+            let (services, wrong) = conf::parse(&path, &text);
+            sources.services = services;
+            if !wrong.is_empty() {
+                sources.wrong.0.push(wrong.into());
             }
-            fabric.check().map_err(|error| error.at(&place))?;
-            Ok(DiscoveryService { fabric, place: Some(place) })
-        })
-        .collect()
+        }
+        Ok(None) => {}
+        Err(error) => sources.wrong.0.push(error),
+    }
+    sources
+}
+
+/// What nvme-cli 3's file and those beside it name.
+pub(super) fn of_fabrics_conf(places: &Places) -> Sources {
+    let mut sources = Sources::default();
+    sources.add(fabrics_conf::read(&places.nvme.join(FABRICS_CONF)));
+    sources
+}
+
+impl Sources {
+    fn add(&mut self, named: fabrics_conf::Named) {
+        for service in named.services {
+            let is_known = self.services.iter().any(|other| other.fabric.is_service_of(&service.fabric));
+            if !is_known && self.services.len() < SERVICES_MAX {
+                self.services.push(service);
+            }
+        }
+        self.subsystems.extend(named.subsystems);
+        self.wrong.0.extend(named.wrong);
+    }
+}
+
+/// The text of a file; none if it does not exist.
+fn read_if_there(path: &Path, what: &str) -> anyhow::Result<Option<String>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    file::read_text(path, what, CONF_BYTES_MAX, file::Kind::Regular).map(Some)
+}
+
+/// The files `*.conf` in the directory FILE.d beside FILE, in the order of their names.
+fn read_dropins(main: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut directory = main.as_os_str().to_owned();
+    directory.push(".d");
+    let directory = PathBuf::from(directory);
+    let entries = match std::fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("reading {}", directory.display()))?,
+    };
+    let is_conf = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "conf");
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_conf).collect();
+    files.sort();
+    if files.len() > DROPINS_MAX {
+        let message = format!("{} has more than {DROPINS_MAX} files", directory.display());
+        return Err(Failure::new("config", message, "put them into fewer files").into());
+    }
+    Ok(files)
 }
 
 /// Says that services are asked without TLS by whoever wants it elsewhere: authentication, of which
@@ -159,12 +339,28 @@ pub(super) fn warn_of_plain_services(services: &[DiscoveryService]) {
 /// Reads the discovery logs of services, side by side: one that does not answer costs a time-out.
 /// The answers are in the order of the services; errors name the place of theirs.
 pub(super) fn ask_all(services: &[DiscoveryService], global: &Global) -> Vec<anyhow::Result<DiscoveryLog>> {
-    side_by_side(services, |DiscoveryService { fabric, place }| {
+    let answers = side_by_side(services, |DiscoveryService { fabric, place, .. }| {
         ask(fabric, global).map_err(|error| match place {
             Some(place) => anyhow::Error::new(error).context(FailurePlace(place.clone())),
             None => error.into(),
         })
-    })
+    });
+    for (service, answer) in services.iter().zip(&answers) {
+        if let Ok(log) = answer {
+            tell_of_not_offered(&service.fabric, log.not_offered);
+        }
+    }
+    answers
+}
+
+/// Says that a service lists what it usually does, although something else was asked for.
+pub(super) fn tell_of_not_offered(service: &FabricArgs, not_offered: Which) {
+    let traddr = safe(service.traddr.as_deref().unwrap_or_default());
+    let options =
+        [("--port-local", "PLEO", not_offered.port_local), ("--all-subsystems", "ALLSUBE", not_offered.all_subsystems)];
+    for (option, name, _) in options.into_iter().filter(|(.., is)| *is) {
+        say(&format!("warning: the discovery service at {traddr} has no {name}: {option} has no effect there"));
+    }
 }
 
 /// Reads the discovery log of a service. Without a port, both usual ones are tried.
@@ -177,79 +373,16 @@ fn ask(service: &FabricArgs, global: &Global) -> Result<DiscoveryLog, ConnectErr
     let at = |port: u16| {
         let mut options = service.options(traddr, port, nqn.clone());
         set_timeout(&mut options, global.timeout());
-        ebof_initiator::discover(&options)
+        ebof_initiator::discover_which(&options, service.which())
     };
     match service.trsvcid {
         Some(port) => at(port),
         None => {
-            let [first, second] = match service.transport.as_str() {
-                // nvme-cli's port for it: 8009 is assigned to TCP only.
-                "rdma" => [IO_PORT, DISCOVERY_PORT],
-                _ => [DISCOVERY_PORT, IO_PORT],
-            };
+            let [first, second] = usual_ports(service);
             match at(first) {
                 Err(error) if *error.kind() == ConnectErrorKind::Refused => at(second),
                 answer => answer,
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn discovery_conf_has_the_options_of_a_service_on_each_line() {
-        let text =
-            "# comment\n\n-t tcp -a 192.168.1.4 -s 8009\n--transport=tcp --traddr=10.0.0.1 --host-traddr 10.0.0.2\n";
-        let services: Vec<_> = parse_conf(Path::new("a.conf"), text).into_iter().map(Result::unwrap).collect();
-        let found: Vec<_> =
-            services.iter().map(|it| (it.fabric.traddr.as_deref().unwrap(), it.fabric.trsvcid)).collect();
-        assert_eq!(found, [("192.168.1.4", Some(8009)), ("10.0.0.1", None)]);
-        assert_eq!(services[1].fabric.overrides.host_traddr.as_deref(), Some("10.0.0.2"));
-        let places: Vec<_> = services.iter().map(|it| it.place.as_deref().unwrap()).collect();
-        assert_eq!(places, ["a.conf:3", "a.conf:4"]);
-    }
-
-    #[test]
-    fn lines_that_cannot_be_used_are_named_and_passed_over() {
-        let text =
-            "-t tcp -a 127.0.0.1\n--NONSENSE 1\n-t tcp\n-t tcp -a 127.0.0.2 --dhchap-secret DHHC-1:x\n-t fc -a x\n";
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("discovery.conf");
-        std::fs::write(&path, text).unwrap();
-        let errors: Vec<String> =
-            parse_conf(&path, text).into_iter().filter_map(|line| Some(line.err()?.to_string())).collect();
-        for (error, (line, what)) in
-            errors.iter().zip([(2, "NONSENSE"), (3, "names no address"), (4, "--dhchap-secret"), (5, "fc")])
-        {
-            assert!(error.starts_with(&format!("{}:{line}: ", path.display())) && error.contains(what), "{error}");
-        }
-        assert_eq!((errors.len(), services_of_conf(&path).unwrap().len()), (4, 1));
-        std::fs::write(&path, "--NONSENSE 1\n").unwrap();
-        assert!(services_of_conf(&path).is_err(), "nothing is left");
-        assert!(services_of_conf(&directory.path().join("none")).unwrap().is_empty());
-    }
-
-    // @test host.discovery-conf
-    #[test]
-    fn the_same_service_is_asked_once_and_there_are_not_too_many() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("discovery.conf");
-        let found = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            let lines = services_of_conf(&path).unwrap().into_iter();
-            let line = |it: DiscoveryService| it.place.unwrap().rsplit(':').next().unwrap().parse::<usize>().unwrap();
-            lines.map(line).collect::<Vec<_>>()
-        };
-        let host = "--hostnqn nqn.2014-08.org.example:other";
-        let text = format!(
-            "-a 192.0.2.1 -i 4\n-a 192.0.2.1\n-a 192.0.2.1 -s 8009\n-a 192.0.2.1 {host}\n-a ::ffff:192.0.2.1\n-t rdma -a 192.0.2.1\n\
-             -a Box.example\n-a box.example\n-a fd00::1\n-a fd00:0::1\n"
-        );
-        assert_eq!(found(&text), [1, 3, 4, 6, 7, 9]);
-        let many: String = (0..=SERVICES_MAX).map(|n| format!("-a 192.0.2.1 -s {}\n", 1000 + n)).collect();
-        assert_eq!(found(&many).len(), SERVICES_MAX);
     }
 }

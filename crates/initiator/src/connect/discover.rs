@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, GetLogPage, Lid};
+use ebof_nvme::log::{DiscoveryEntries, DiscoveryEntry, DiscoveryHeader, GetLogPage, Lid, SupportedLogPages, lsp};
 use ebof_nvme::{Cqe, Nsid, Sqe};
 use std::time::Duration;
 use zerocopy::FromBytes;
@@ -26,9 +26,70 @@ pub struct DiscoveryLog {
     pub entries: Vec<DiscoveryEntry>,
     /// The address of the discovery service; 0.0.0.0:0 for transports without addresses.
     pub peer: SocketAddr,
+    /// How many entries more the log has: at most 4096 are read.
+    pub left_out: u64,
+    /// What was asked for and the service does not have: it answered with its usual entries.
+    pub not_offered: Which,
 }
 
-/// The most entries that are read (4 MiB); further ones are ignored.
+/// Which entries of a discovery log are asked for: neither is what the service lists usually.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Port Local Entries Only (PLEO): those of the port that is asked.
+    pub port_local: bool,
+    /// All NVM Subsystem Entries (ALLSUBE).
+    pub all_subsystems: bool,
+}
+
+impl Which {
+    /// As Log Specific Parameter.
+    fn parameter(self) -> u8 {
+        let bit = |wanted: bool, bit: u8| if wanted { bit } else { 0 };
+        bit(self.port_local, lsp::PORT_LOCAL) | bit(self.all_subsystems, lsp::ALL_SUBSYSTEMS)
+    }
+
+    fn of_parameter(parameter: u8) -> Self {
+        Self { port_local: parameter & lsp::PORT_LOCAL != 0, all_subsystems: parameter & lsp::ALL_SUBSYSTEMS != 0 }
+    }
+}
+
+impl DiscoveryLog {
+    /// Reads the discovery log through `run`, which runs Get Log Page at a controller that
+    /// transfers up to `max` bytes with a command. What of `which` the controller does not offer is
+    /// not asked for. The caller sets `peer`.
+    ///
+    /// # Errors
+    /// Those of `run`; the log has no form, or changes whenever it is read.
+    pub fn read(
+        max: Option<u64>,
+        which: Which,
+        mut run: impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>,
+    ) -> Result<Self, Error> {
+        let wanted = which.parameter();
+        // A controller may take a parameter that it does not know for a mistake.
+        let offered = if wanted == 0 { 0 } else { offered(&mut run)? };
+        let log = read_log_with(log_piece(max), wanted & offered, run)?;
+        Ok(Self { not_offered: Which::of_parameter(wanted & !offered), ..log })
+    }
+}
+
+/// The parameters that a controller offers of its discovery log; none if it does not say.
+fn offered(run: &mut impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>) -> Result<u8, Error> {
+    let mut bytes = vec![0; size_of::<SupportedLogPages>()];
+    let get = GetLogPage::new(Lid::SUPPORTED_LOG_PAGES, bytes.len() as u64);
+    match run(get.encode(Nsid::NONE), &mut bytes) {
+        Err(Error::Status { .. }) => Ok(0),
+        Err(error) => Err(error),
+        Ok(_) => {
+            let log = SupportedLogPages::read_from_bytes(&bytes);
+            let log = log.map_err(|_| Error::Malformed("the log of supported log pages"))?;
+            let [parameter, _] = log.support(Lid::DISCOVERY).parameter().to_le_bytes();
+            Ok(parameter)
+        }
+    }
+}
+
+/// The most entries that are read (4 MiB).
 const ENTRIES_MAX: usize = 4096;
 /// How often a log that changes while it is read is read again.
 const TRIES: usize = 10;
@@ -39,6 +100,14 @@ const TRIES: usize = 10;
 /// # Errors
 /// As [`crate::Controller::connect`].
 pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
+    discover_which(options, Which::default())
+}
+
+/// As [`discover`], of some entries only, or of more, if the service offers that.
+///
+/// # Errors
+/// As [`discover`].
+pub fn discover_which(options: &Options, which: Which) -> Result<DiscoveryLog, ConnectError> {
     // The connection is short: no I/O queues, no Keep Alive.
     let mut options = options.clone();
     options.nr_io_queues = 0;
@@ -55,7 +124,7 @@ pub fn discover(options: &Options) -> Result<DiscoveryLog, ConnectError> {
     tried.address = Some(info.peer);
     tried.step = Step::Identify;
     let time = Duration::from_millis(u64::from(options.admin_timeout_ms));
-    let read = read_log(log_piece(info.limits.transfer_bytes), |sqe, data| {
+    let read = DiscoveryLog::read(info.limits.transfer_bytes, which, |sqe, data| {
         let answer = run(establish::run(
             &mut engine,
             sqe,
@@ -94,6 +163,14 @@ pub(crate) fn log_piece(max: Option<u64>) -> usize {
 /// `peer`.
 pub(crate) fn read_log(
     piece: usize,
+    run: impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>,
+) -> Result<DiscoveryLog, Error> {
+    read_log_with(piece, 0, run)
+}
+
+fn read_log_with(
+    piece: usize,
+    parameter: u8,
     mut run: impl FnMut(Sqe, &mut [u8]) -> Result<Cqe, Error>,
 ) -> Result<DiscoveryLog, Error> {
     let mut bytes = vec![0; size_of::<DiscoveryHeader>()];
@@ -102,7 +179,7 @@ pub(crate) fn read_log(
         while at < bytes.len() {
             let end = bytes.len().min(at + piece);
             let get = GetLogPage::new(Lid::DISCOVERY, (end - at) as u64);
-            let get = GetLogPage { offset: at as u64, retain_event: end < bytes.len(), ..get };
+            let get = GetLogPage { offset: at as u64, retain_event: end < bytes.len(), lsp: parameter, ..get };
             run(get.encode(Nsid::NONE), &mut bytes[at..end])?;
             at = end;
         }
@@ -119,12 +196,14 @@ pub(crate) fn read_log(
         read(&mut again, 0)?;
         let after = header(&again)?;
         if after.genctr == before.genctr && after.numrec == before.numrec {
-            let (_, entries) = DiscoveryEntries::new(&bytes).ok_or(Error::Malformed("a discovery log"))?;
+            let (_, found) = DiscoveryEntries::new(&bytes).ok_or(Error::Malformed("a discovery log"))?;
             return Ok(DiscoveryLog {
                 generation: before.genctr.get(),
                 record_format: before.recfmt.get(),
-                entries: entries.cloned().collect(),
+                entries: found.cloned().collect(),
                 peer: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                left_out: before.numrec.get().saturating_sub(entries as u64),
+                not_offered: Which::default(),
             });
         }
         bytes = again;
@@ -145,6 +224,7 @@ mod tests {
         assert_eq!(log_kind(Error::Timeout { after_ms: 700 }), Kind::TimedOut { after_ms: 700 });
     }
     use ebof_nvme::Status;
+    use ebof_nvme::log::LidSupport;
     use zerocopy::IntoBytes;
 
     /// A log of `records` records that changes its generation at the reads named in `changes`.
@@ -192,6 +272,35 @@ mod tests {
     #[test]
     fn the_number_of_records_of_a_log_is_limited() {
         let log = read_log(128 << 10, service(u64::MAX, vec![])).unwrap();
-        assert_eq!(log.entries.len(), ENTRIES_MAX);
+        assert_eq!((log.entries.len(), log.left_out), (ENTRIES_MAX, u64::MAX - ENTRIES_MAX as u64));
+    }
+
+    // @test host.discovery-entries
+    #[test]
+    fn only_entries_that_the_service_offers_are_asked_for() {
+        let asked = |which: Which, offered: Option<u8>| {
+            let mut parameters = Vec::new();
+            let mut log = service(3, vec![]);
+            let read = DiscoveryLog::read(None, which, |sqe, data| {
+                let get = GetLogPage::decode(&sqe);
+                if get.lid == Lid::DISCOVERY {
+                    parameters.push(get.lsp);
+                    return log(sqe, data);
+                }
+                let Some(offered) = offered else {
+                    return Err(Error::Status { command: "Get Log Page", status: Status::INVALID_LOG_PAGE });
+                };
+                let mut pages = SupportedLogPages::default();
+                pages.set(Lid::DISCOVERY, LidSupport::with_parameter(offered.into()));
+                data.copy_from_slice(pages.as_bytes());
+                Ok(Cqe::new(sqe.cid(), Status::SUCCESS))
+            });
+            (parameters.pop().unwrap(), read.unwrap().not_offered)
+        };
+        let (neither, both) = (Which::default(), Which { port_local: true, all_subsystems: true });
+        assert_eq!(asked(neither, None), (0, neither));
+        assert_eq!(asked(both, Some(0b110)), (0b110, neither));
+        assert_eq!(asked(both, Some(0b010)), (0b010, Which { all_subsystems: true, ..neither }));
+        assert_eq!(asked(both, None), (0, both));
     }
 }

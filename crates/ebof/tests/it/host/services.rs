@@ -36,14 +36,26 @@ impl Rig {
 
     /// Runs the program where /etc/nvme/discovery.conf has this text.
     fn run_with_conf(&self, text: &str, args: &[&str]) -> (Run, Duration) {
-        const SCRIPT: &str = "set -e; mount -t tmpfs tmpfs /mnt; cp -a /etc /mnt/etc; mkdir -p /mnt/etc/nvme; \
-                              cp \"$CONF\" /mnt/etc/nvme/discovery.conf; mount --bind /mnt/etc /etc; \
+        self.run_with_files(&[("discovery.conf", text)], args)
+    }
+
+    /// Runs the program where /etc/nvme has these files.
+    fn run_with_files(&self, files: &[(&str, &str)], args: &[&str]) -> (Run, Duration) {
+        const SCRIPT: &str = "set -e; mount -t tmpfs tmpfs /mnt; cp -a /etc /mnt/etc; rm -rf /mnt/etc/nvme; \
+                              cp -r \"$CONF\" /mnt/etc/nvme; mount --bind /mnt/etc /etc; \
                               echo ready; read go; exec \"$EBOF\" \"$@\"";
-        let conf = self.path("discovery.conf");
-        std::fs::write(&conf, text).unwrap();
+        let conf = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = conf.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
         let mut command = Command::new("unshare");
         command.args(["-m", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).args(args);
-        command.env("CONF", conf).env("EBOF", env!("CARGO_BIN_EXE_ebof")).env("EBOF_RUNTIME_DIR", self.state.path());
+        command
+            .env("CONF", conf.path())
+            .env("EBOF", env!("CARGO_BIN_EXE_ebof"))
+            .env("EBOF_RUNTIME_DIR", self.state.path());
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         let mut ready = [0; 6];
@@ -92,6 +104,11 @@ fn services_of_discovery_conf_are_asked_side_by_side() {
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let told = lines_told(&run.stderr);
     assert_eq!(told, [10, 2, 3, 4, 5, 6, 7], "{}", run.stderr);
+    assert!(
+        run.stderr.contains("--> /etc/nvme/discovery.conf:10:1\n") && run.stderr.contains("10 | --nonsense"),
+        "{}",
+        run.stderr
+    );
     assert!(run.stderr.contains("Connection refused") && run.stderr.contains("to do:"), "{}", run.stderr);
     let stdout = String::from_utf8(run.stdout).unwrap();
     assert_eq!(stdout.matches("current discovery subsystem").count(), 1, "{stdout}");
@@ -100,7 +117,9 @@ fn services_of_discovery_conf_are_asked_side_by_side() {
     let (run, took) = rig.run_with_conf(&text, &args);
     assert!(took < one_time_out, "{took:?}: {}", run.stderr);
     let json = run.json();
-    assert_eq!((run.code, json["connected"].as_array().unwrap().len()), (Some(1), 1), "{json}");
+    // By each of its ports.
+    assert_eq!((run.code, json["connected"].as_array().unwrap().len()), (Some(1), 2), "{json}");
+    assert_eq!(json["wrong"][0]["diagnostics"][0]["line"], 10, "{json}");
     let failed: Vec<u32> = json["failed"]
         .as_array()
         .unwrap()
@@ -108,6 +127,13 @@ fn services_of_discovery_conf_are_asked_side_by_side() {
         .map(|failed| lines_told(failed["error"]["message"].as_str().unwrap())[0])
         .collect();
     assert_eq!(failed, [2, 3, 4, 5, 6, 7], "{json}");
+
+    // A line that is wrong is one that was not done.
+    rig.run(&["disconnect-all"]).ok();
+    let (run, _) = rig.run_with_conf(&format!("{}--nonsense\n", line(live)), &["connect-all", "-o", "json"]);
+    let json = run.json();
+    let counts = ["connected", "failed", "wrong"].map(|key| json[key].as_array().unwrap().len());
+    assert_eq!((run.code, counts), (Some(1), [2, 0, 1]), "{json}");
 
     // The only service of a file, too.
     let (run, _) = rig.run_with_conf(&format!("\n{}", line(closed)), &["discover"]);
@@ -142,6 +168,88 @@ fn a_service_that_answers_at_another_of_its_ports_is_none_that_is_missing() {
     assert!(skipped.contains("answered at another of its ports") && lines_told(skipped) == [1], "{json}");
     let (run, _) = rig.run_with_conf(&text, &["discover", "--timeout", &timeout]);
     assert_eq!((run.code, lines_told(&run.stderr)), (Some(0), vec![1]), "{}", run.stderr);
+}
+
+// @test host.fabrics-conf
+// @test host.exclusions
+#[test]
+fn files_of_nvme_cli_3_name_what_is_connected_and_what_is_not() {
+    if !can_have_own_mounts() {
+        println!("SKIPPED: no right to make a mount namespace");
+        return;
+    }
+    let rig = Rig::of_two_ports();
+    let [any, plain] = ["any", "plain"].map(|name| rig.address(name).port());
+    let service = format!("[Discovery Controller]\ncontroller = transport=tcp;traddr=127.0.0.1;trsvcid={any}\n");
+    let subsystem = format!("[Subsystem]\nnqn = {NQN}\ncontroller = transport=tcp;traddr=127.0.0.1;trsvcid={plain}\n");
+    let text = format!("{service}{subsystem}[Subsystem]\nnqn = {NQN}\ncontroller = traddr=127.0.0.1\n");
+    let names = |json: &serde_json::Value, key: &str| json[key].as_array().unwrap().len();
+    let all = |files: &[(&str, &str)], more: &[&str]| {
+        let (run, _) = rig.run_with_files(files, &[&["connect-all", "-o", "json"], more].concat());
+        (run.code, run.json())
+    };
+    // The one by the file is one of those that the service lists; the third entry is wrong.
+    let (code, json) = all(&[("nvme-fabrics.conf", &text)], &[]);
+    assert_eq!((code, names(&json, "connected"), names(&json, "failed")), (Some(1), 2, 0), "{json}");
+    let wrong = &json["wrong"][0]["diagnostics"][0];
+    assert_eq!((&wrong["file"], &wrong["line"]), (&"/etc/nvme/nvme-fabrics.conf".into(), &8.into()), "{json}");
+    // nvme-cli 3 has taken what was in discovery.conf.
+    let converted = [("discovery.conf", "--nonsense\n"), ("discovery.conf.converted", "")];
+    let (code, json) = all(&[&converted[..], &[("nvme-fabrics.conf", &service)]].concat(), &[]);
+    assert_eq!((code, names(&json, "skipped")), (Some(0), 2), "they are connected already: {json}");
+    rig.run(&["disconnect-all"]).ok();
+
+    let excluded = format!("[exclusions]\nexclusion = trsvcid={plain};nqn={NQN}\nexclusion = port=4420\n");
+    let files = [("nvme-fabrics.conf", service.as_str()), ("exclusions.conf.d/a.conf", &excluded)];
+    let (code, json) = all(&files, &[]);
+    assert_eq!((code, names(&json, "connected"), names(&json, "skipped")), (Some(1), 1, 1), "{json}");
+    let reason = json["skipped"][0]["reason"].as_str().unwrap();
+    assert_eq!(reason, "left alone: /etc/nvme/exclusions.conf.d/a.conf:2 excludes it");
+    assert_eq!(json["wrong"][0]["diagnostics"][0]["line"], 3, "{json}");
+    rig.run(&["disconnect-all"]).ok();
+
+    // A file that is named, and none.
+    let other = rig.path("mine.conf");
+    std::fs::write(&other, &subsystem).unwrap();
+    let (code, json) = all(&[("nvme-fabrics.conf", &service)], &["--config", &other]);
+    assert_eq!((code, names(&json, "connected")), (Some(0), 1), "{json}");
+    let (run, _) = rig.run_with_files(&[("nvme-fabrics.conf", &service)], &["discover", "--config", "none"]);
+    assert!(run.misused().starts_with("no discovery service is named"), "{}", run.stderr);
+    assert!(rig.run(&["connect", "--config", &other]).failed().contains("connect-all --config"));
+}
+
+/// A discovery service that refers to itself, and to another that refers back.
+// @test host.discovery-entries
+#[test]
+fn referrals_that_form_a_circle_are_followed_once() {
+    let rig = Rig::of_two_ports();
+    let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+    // The first refers to the second, which refers to the first.
+    let refer = |to: u16| Change { port: 0, to: Change::REFERRAL, dead: to };
+    for (listener, to) in listeners.into_iter().zip([ports[1], ports[0]]) {
+        Proxy::at(listener, rig.address("any"), refer(to));
+    }
+    let alone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = alone.local_addr().unwrap().port();
+    Proxy::at(alone, rig.address("any"), refer(own));
+    for port in [ports[0], own] {
+        let run = rig.run(&["connect-all", "-t", "tcp", "-a", "127.0.0.1", "-s", &port.to_string()]);
+        assert_eq!(run.ok(), "nothing to connect\n");
+        let told = format!("referrals lead back to 127.0.0.1 port {port}, which was asked already");
+        assert_eq!(run.stderr.matches(&told).count(), 1, "{}", run.stderr);
+    }
+}
+
+// @test host.discovery-entries
+#[test]
+fn entries_that_a_service_offers_can_be_asked_for() {
+    let rig = Rig::of_two_ports();
+    let port = rig.address("any").port().to_string();
+    let of = |more: &[&str]| rig.run(&[&["discover", "-t", "tcp", "-a", "127.0.0.1", "-s", &port], more].concat());
+    let run = of(&["--port-local", "--all-subsystems"]);
+    assert!(run.ok().contains(NQN));
+    assert!(run.stderr.contains("has no ALLSUBE") && !run.stderr.contains("PLEO"), "{}", run.stderr);
 }
 
 // @test host.tls-ports
@@ -186,6 +294,8 @@ impl Change {
     const TLS: u8 = 0;
     /// The record is another port of the discovery service itself.
     const OWN_PORT: u8 = 1;
+    /// The record refers to another discovery service.
+    const REFERRAL: u8 = 2;
 
     /// Changes the records of [`NQN`] in a PDU.
     fn apply(self, pdu: &mut [u8]) {
@@ -201,8 +311,13 @@ impl Change {
             if self.to == Self::TLS {
                 (record[treq], record[tsas]) = (1, 2);
             } else {
-                record[subtype] = 3;
+                record[subtype] = if self.to == Self::REFERRAL { 1 } else { 3 };
                 record[trsvcid..][..32].copy_from_slice(format!("{:<32}", self.dead).as_bytes());
+            }
+            if self.to == Self::REFERRAL {
+                record[subnqn..][..256].fill(0);
+                let nqn = Nqn::discovery();
+                record[subnqn..][..nqn.as_str().len()].copy_from_slice(nqn.as_str().as_bytes());
             }
         }
     }
@@ -213,7 +328,10 @@ struct Proxy(SocketAddr);
 
 impl Proxy {
     fn new(target: SocketAddr, change: Change) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at(TcpListener::bind("127.0.0.1:0").unwrap(), target, change)
+    }
+
+    fn at(listener: TcpListener, target: SocketAddr, change: Change) -> Self {
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for host in listener.incoming().map_while(Result::ok) {
