@@ -30,6 +30,7 @@ use ebof_manage::enclosure::{
 };
 
 use crate::life::serve::Target;
+use crate::shared::reports;
 use carry::Carrier;
 use images::Images;
 use tasks::{NotBegun, Tasks};
@@ -75,7 +76,7 @@ impl RunningEnclosure {
 
     fn with(target: Arc<Target>, observer: Option<Observer>) -> Self {
         let shared = Arc::clone(&target.shared);
-        let tasks = Tasks::new(target.shared.clock.clone(), Box::new(move |task| shared.report_task(task)));
+        let tasks = Tasks::new(target.shared.clock.clone(), Box::new(move |task| reports::task(&shared, task)));
         Self(Arc::new(Running { target, tasks, images: Images::default(), beginning: Mutex::default(), observer }))
     }
 }

@@ -8,9 +8,11 @@ pub(crate) mod buffer;
 pub(crate) mod exponentiation;
 pub(crate) mod handle;
 pub(crate) mod mailbox;
+pub(crate) mod owners;
 pub(crate) mod priority;
 pub(crate) mod range_lock;
 pub(crate) mod reactor_context;
+pub(crate) mod reports;
 pub(crate) mod share;
 pub(crate) mod shares;
 

@@ -7,6 +7,7 @@ use crate::link::{End, Link};
 use crate::observe::log_limit::Kind;
 use crate::ports::peer::Peer;
 use crate::shared::reactor_context::ReactorContext;
+use crate::shared::reports;
 
 /// What the registry has decided about Connect.
 pub(crate) struct Decided {
@@ -79,7 +80,7 @@ pub(crate) fn report(queue: &Queue, link: &Link, context: &ReactorContext<'_>) {
     if queue.is_admin()
         && let Some(association) = queue.association()
     {
-        shared.report_connected(association, link.peer());
+        reports::connected(shared, association, link.peer());
     }
     shared.wake_control();
     let host = text(queue.host());

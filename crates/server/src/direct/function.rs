@@ -11,11 +11,12 @@ use ebof_fabrics::{Handle, RingTask};
 use ebof_nvme::property::{Cap, Csts, Version};
 use ebof_nvme::{Cqe, DataPointer, QueueId, Sqe, Status};
 use ebof_region::{MapError, SharedMapping, SharedPiece, Way};
+use ebof_vfio::message::SetInterrupts;
 use ebof_vfio::pci::{BAR_BYTES, Identity};
 use ebof_vfio::pointer::{Piece, walk};
 use ebof_vfio::registers::{AdminQueues, QUEUES_MAX, doorbell_offset};
 use ebof_vfio::rings::{CompletionRing, RingError, Shadow, SubmissionRing};
-use ebof_vfio::{Memory, PciFunction};
+use ebof_vfio::{Errno, Memory, PciFunction};
 
 use super::footing::{Footing, Touch};
 use super::interrupts::Signals;
@@ -133,6 +134,18 @@ impl DirectFunction {
     /// Whether that has happened since this was last asked.
     pub(crate) fn take_invalid_doorbell(&self) -> bool {
         self.has_invalid_doorbell.swap(false, Ordering::Relaxed)
+    }
+
+    /// `DEVICE_SET_IRQS`. Descriptors that are not used are left.
+    ///
+    /// # Errors
+    /// As with [`Signals::set`].
+    pub(crate) fn set_interrupts(
+        &mut self,
+        set: &SetInterrupts<'_>,
+        descriptors: &mut VecDeque<OwnedFd>,
+    ) -> Result<(), Errno> {
+        self.signals.set(&mut self.pci.vectors, set, descriptors)
     }
 
     /// Offers the page of doorbells for mapping.

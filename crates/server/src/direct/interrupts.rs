@@ -5,10 +5,8 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ebof_vfio::Errno;
-use ebof_vfio::interrupts::Change;
+use ebof_vfio::interrupts::{Change, Vectors};
 use ebof_vfio::message::SetInterrupts;
-
-use super::DirectFunction;
 
 /// A descriptor for each vector that has one.
 #[derive(Debug, Default)]
@@ -27,23 +25,14 @@ impl Signals {
         }
     }
 
-    fn put(&mut self, vector: u16, descriptor: Option<OwnedFd>) {
-        let at = usize::from(vector);
-        if self.by_vector.len() <= at {
-            self.by_vector.resize_with(at + 1, || None);
-        }
-        self.by_vector[at] = descriptor;
-    }
-}
-
-impl DirectFunction {
     /// `DEVICE_SET_IRQS`. Descriptors that are not used are left.
     ///
     /// # Errors
     /// There are no such interrupts, or a descriptor is no eventfd. The system has no way to signal
     /// one.
-    pub(crate) fn set_interrupts(
+    pub(crate) fn set(
         &mut self,
+        vectors: &mut Vectors,
         set: &SetInterrupts<'_>,
         descriptors: &mut VecDeque<OwnedFd>,
     ) -> Result<(), Errno> {
@@ -57,15 +46,23 @@ impl DirectFunction {
             return Err(Errno::INVALID);
         }
         let mut changes = Vec::new();
-        self.pci.vectors.set(set, descriptors.len(), &mut changes)?;
+        vectors.set(set, descriptors.len(), &mut changes)?;
         for change in changes {
             match change {
-                Change::Connect(vector) => self.signals.put(vector, descriptors.pop_front()),
-                Change::Disconnect(vector) => self.signals.put(vector, None),
-                Change::Signal(vector) => self.signals.signal(vector),
+                Change::Connect(vector) => self.put(vector, descriptors.pop_front()),
+                Change::Disconnect(vector) => self.put(vector, None),
+                Change::Signal(vector) => self.signal(vector),
             }
         }
         Ok(())
+    }
+
+    fn put(&mut self, vector: u16, descriptor: Option<OwnedFd>) {
+        let at = usize::from(vector);
+        if self.by_vector.len() <= at {
+            self.by_vector.resize_with(at + 1, || None);
+        }
+        self.by_vector[at] = descriptor;
     }
 }
 

@@ -26,8 +26,8 @@ use crate::reactor::admission;
 use crate::reactor::handshakes::{Arrived, Counted, Handshakes, Origin};
 use crate::reactor::rdma_admission::{self, Accepting};
 use crate::reactor::timespec;
-use crate::shared::Shared;
 use crate::shared::mailbox::{Incoming, Mailbox, Message};
+use crate::shared::{Shared, reports};
 
 /// Connections accepted from one listener before the others are looked at.
 const ACCEPT_BATCH: usize = 64;
@@ -244,7 +244,7 @@ impl Control {
                 let key = self.next_key;
                 self.next_key += 1;
                 self.watch(key, &bound, &port);
-                self.shared.report_port(&port, Ok(()));
+                reports::port(&self.shared, &port, Ok(()));
                 self.listeners.insert(key, (bound, port));
             }
             Order::Listen(Listening { bound: None, .. }) => {}
@@ -262,7 +262,7 @@ impl Control {
                 self.release(&port);
                 // The receiver has given up.
                 let _ = done.send(());
-                self.shared.report_port(&port, Err("it was removed"));
+                reports::port(&self.shared, &port, Err("it was removed"));
                 self.shared.post_all(|| Message::PortGone(Arc::clone(&port)));
             }
             // Its place is behind those of the reactors.
@@ -369,7 +369,7 @@ impl Control {
         match rdma_admission::accept_some(&self.shared, listener, port) {
             Ok(Accepting::Goes) => {}
             Ok(Accepting::Lost) => {
-                self.shared.report_port(port, Err("its RDMA device has gone"));
+                reports::port(&self.shared, port, Err("its RDMA device has gone"));
                 self.rebind_ms = Some(self.shared.clock.now_ms());
             }
             Err(error) => self.rest(port, &error),
@@ -403,7 +403,7 @@ impl Control {
         }
         self.watch(key, bound, port);
         tracing::info!(port = port.name, "listening again");
-        self.shared.report_port(port, Ok(()));
+        reports::port(&self.shared, port, Ok(()));
         true
     }
 

@@ -25,6 +25,7 @@ use crate::life::in_force::InForce;
 use crate::life::interrupted;
 use crate::life::serve::Target;
 use crate::life::stored::Stored;
+use crate::shared::reports;
 
 mod deferred;
 mod failure;
@@ -78,7 +79,7 @@ pub(crate) fn apply_with<E: From<ApplyError>>(
     let desired = desired(&before.config)?;
     let missing = before.missing.clone();
     let applied = change(target, cause, before, desired, Purpose::Change);
-    target.shared.report_applied(&applied, &cause.by);
+    reports::applied(&target.shared, &applied, &cause.by);
     target.report_found_since(&missing);
     Ok(applied?)
 }

@@ -45,9 +45,10 @@ use crate::ports::port::PortState;
 use crate::reactor::admission;
 use crate::report::function_load::FunctionLoad;
 use crate::report::metrics::{self, Exposition, MetricsDetail};
-use crate::report::sampling::{self, Owners};
+use crate::report::sampling;
 use crate::shared::Shared;
 use crate::shared::mailbox::{Mailbox, Message};
+use crate::shared::owners::Owners;
 use crate::shared::{audience, share};
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was

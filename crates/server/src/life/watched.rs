@@ -6,8 +6,9 @@ use ebof_manage::history::live::LiveTable;
 use ebof_manage::history::{Measured, NoSamples, Overview, Query, Samples};
 use ebof_manage::slow::SlowCommands;
 
-use crate::report::sampling::{self, Owners};
+use crate::report::sampling;
 use crate::shared::Shared;
+use crate::shared::owners::Owners;
 
 /// What each queue with I/O commands did in the latest second.
 pub(crate) fn queues(shared: &Shared) -> LiveTable {

@@ -20,7 +20,9 @@ use super::event::AWAITED;
 use super::message_queue::MessageQueue;
 use super::outbox::Outbox;
 use super::transport::{Bytes, Capsules, ErrorQueue, Lender, Messages, Notifier, Transport, ZeroCopy};
+#[cfg(test)]
 use super::zerocopy::AwaitingRelease;
+use super::zerocopy::Unacknowledged;
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, Stopped};
 use crate::ports::peer::Peer;
 use crate::ports::port::PortState;
@@ -65,10 +67,10 @@ enum InlineState {
 
 /// One connection's NVMe/TCP.
 pub(crate) struct Tcp {
-    pub(super) stream: Stream,
+    stream: Stream,
     core: Connection,
     queue: MessageQueue,
-    pub(super) outbox: Outbox,
+    outbox: Outbox,
     /// Data that are asked for, and those that will come in a capsule.
     transfers: Vec<Transfer>,
     incoming: Option<Incoming>,
@@ -79,11 +81,7 @@ pub(crate) struct Tcp {
     /// there is no buffer, or the share of the turn is used up.
     unparsed: Vec<u8>,
     unparsed_from: usize,
-    /// Since when the peer has acknowledged nothing of what is sent without a copy.
-    pub(super) pinned_since_ms: Option<u64>,
-    /// What it had acknowledged, in bytes, when that was last asked.
-    pub(super) acknowledged: u64,
-    pub(super) settling: Option<AwaitingRelease>,
+    unacknowledged: Unacknowledged,
 }
 
 impl Tcp {
@@ -105,9 +103,7 @@ impl Tcp {
             inline: InlineState::None,
             unparsed: Vec::new(),
             unparsed_from: 0,
-            pinned_since_ms: None,
-            acknowledged: 0,
-            settling: None,
+            unacknowledged: Unacknowledged::default(),
         }
     }
 
@@ -309,7 +305,8 @@ impl Transport for Tcp {
         let before = self.outbox.len();
         let flushed = self.outbox.flush(&mut self.stream, context.share, context.pool)?;
         if self.sends_without_copy() {
-            self.after_flush(self.outbox.len() < before, context);
+            let is_progress = self.outbox.len() < before;
+            self.unacknowledged.after_flush(&mut self.outbox, is_progress, context);
         }
         Ok(flushed)
     }
@@ -337,10 +334,10 @@ impl Transport for Tcp {
     fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
         self.outbox.clear(context.pool);
         if self.outbox.is_pinning() {
-            self.let_go(peer, context);
+            self.unacknowledged.let_go(&self.stream, &mut self.outbox, peer, context);
         }
         self.stream.shutdown(Shutdown::Both);
-        self.pinned_since_ms = None;
+        self.unacknowledged.since_ms = None;
     }
 
     fn peer_is_gone(&mut self) -> bool {
@@ -471,7 +468,7 @@ impl Lender for Tcp {
 
 impl ErrorQueue for Tcp {
     fn on_sent(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
-        self.on_notifications(peer, context)
+        self.unacknowledged.on_notifications(&self.stream, &mut self.outbox, peer, context)
     }
 
     fn failure(&self) -> Option<End> {
@@ -484,19 +481,19 @@ impl ErrorQueue for Tcp {
 
 impl ZeroCopy for Tcp {
     fn unacknowledged_since_ms(&self) -> Option<u64> {
-        self.pinned_since_ms
+        self.unacknowledged.since_ms
     }
 
     fn look_at_stall(&mut self, now_ms: u64) {
-        self.look_at_acknowledged(now_ms);
+        self.unacknowledged.look_at_acknowledged(&self.stream, now_ms);
     }
 
     fn settle(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
-        self.settle_pinned(peer, context);
+        self.unacknowledged.settle(&self.stream, &mut self.outbox, peer, context);
     }
 
     fn settle_ms(&self) -> Option<u64> {
-        self.settling.map(|settling| settling.look_ms)
+        self.unacknowledged.settling.map(|settling| settling.look_ms)
     }
 }
 
@@ -509,7 +506,7 @@ impl Tcp {
 
     /// Ends as if a network card still read its buffers. Gives the socket.
     pub(crate) fn settle_from(&mut self, settling: AwaitingRelease) -> TcpStream {
-        self.settling = Some(settling);
+        self.unacknowledged.settling = Some(settling);
         let wire = self.stream.wire().expect("it is a socket");
         wire.as_fd().try_clone_to_owned().expect("there are descriptors left").into()
     }

@@ -6,7 +6,9 @@
 use ebof_backend::Buffer;
 use ebof_pinned::Pinned;
 
-use super::tcp::Tcp;
+use ebof_sockets::Stream;
+
+use super::outbox::Outbox;
 use super::{End, STALLED_MS};
 use crate::observe::sent::Fresh;
 use crate::ports::peer::Peer;
@@ -46,16 +48,33 @@ impl Zerocopy {
     }
 }
 
-impl Tcp {
+/// What a connection knows of what it has sent without a copy, and of how that ends.
+#[derive(Debug, Default)]
+pub(super) struct Unacknowledged {
+    /// Since when the peer has acknowledged nothing of it.
+    pub(super) since_ms: Option<u64>,
+    /// What it had acknowledged, in bytes, when that was last asked.
+    acknowledged: u64,
+    /// The connection is gone but for it.
+    pub(super) settling: Option<AwaitingRelease>,
+}
+
+impl Unacknowledged {
     /// Takes the kernel's notifications about payloads that were sent without a copy. Returns
     /// whether there were any.
     ///
     /// # Errors
     /// The socket's error queue cannot be read.
-    pub(super) fn on_notifications(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) -> Result<bool, End> {
+    pub(super) fn on_notifications(
+        &mut self,
+        stream: &Stream,
+        outbox: &mut Outbox,
+        peer: &Peer,
+        context: &mut ReactorContext<'_>,
+    ) -> Result<bool, End> {
         // A simulated stream has no kernel that would hold anything.
-        let Some(wire) = self.stream.wire() else { return Ok(false) };
-        let collected = self.outbox.collect(&wire, context.pool)?;
+        let Some(wire) = stream.wire() else { return Ok(false) };
+        let collected = outbox.collect(&wire, context.pool)?;
         if collected.sends == 0 {
             return Ok(false);
         }
@@ -64,58 +83,70 @@ impl Tcp {
             let peer = peer.address;
             tracing::debug!(%peer, "the kernel copies what it is to send without a copy: this connection copies again");
         }
-        self.pinned_since_ms = self.outbox.is_pinning().then_some(context.now_ms);
+        self.since_ms = outbox.is_pinning().then_some(context.now_ms);
         Ok(true)
     }
 
     /// Notes what a flush sent without a copy. `is_progress`: something was sent, with a copy or
     /// without.
-    pub(super) fn after_flush(&mut self, is_progress: bool, context: &ReactorContext<'_>) {
-        if let Some(fresh) = self.outbox.take_fresh().filter(|fresh| *fresh != Fresh::default()) {
+    pub(super) fn after_flush(&mut self, outbox: &mut Outbox, is_progress: bool, context: &ReactorContext<'_>) {
+        if let Some(fresh) = outbox.take_fresh().filter(|fresh| *fresh != Fresh::default()) {
             context.shared.zerocopy.add(fresh);
         }
-        if is_progress || self.pinned_since_ms.is_none() {
+        if is_progress || self.since_ms.is_none() {
             // Room in the socket is what the peer has acknowledged.
-            self.pinned_since_ms = self.outbox.is_pinning().then_some(context.now_ms);
+            self.since_ms = outbox.is_pinning().then_some(context.now_ms);
         }
     }
 
     /// Whether the peer takes what it is sent is not seen in notifications alone: the kernel tells
     /// of sends together. Asks, when it seems that it takes nothing.
-    pub(super) fn look_at_acknowledged(&mut self, now_ms: u64) {
-        let stalled = self.pinned_since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
+    pub(super) fn look_at_acknowledged(&mut self, stream: &Stream, now_ms: u64) {
+        let stalled = self.since_ms.is_some_and(|since| since + STALLED_MS <= now_ms);
         if stalled
-            && let Some(wire) = self.stream.wire()
+            && let Some(wire) = stream.wire()
             && let Ok(acknowledged) = ebof_pinned::acknowledged(&wire)
             && acknowledged != std::mem::replace(&mut self.acknowledged, acknowledged)
         {
-            self.pinned_since_ms = Some(now_ms);
+            self.since_ms = Some(now_ms);
         }
     }
 
     /// Sees to it that the kernel lets go of the buffers of a connection that ends now. What it
     /// handed to the network card is still read for a moment, although the connection is broken
     /// off: until then the connection stays, without its peer.
-    pub(super) fn let_go(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+    pub(super) fn let_go(
+        &mut self,
+        stream: &Stream,
+        outbox: &mut Outbox,
+        peer: &Peer,
+        context: &mut ReactorContext<'_>,
+    ) {
         // What the peer has acknowledged meanwhile needs no reset.
-        if self.on_notifications(peer, context).is_ok() && !self.outbox.is_pinning() {
+        if self.on_notifications(stream, outbox, peer, context).is_ok() && !outbox.is_pinning() {
             return;
         }
-        if let Some(wire) = self.stream.wire() {
+        if let Some(wire) = stream.wire() {
             ebof_pinned::abort(&wire);
         }
         self.settling = Some(AwaitingRelease::from(context.now_ms));
-        self.settle_pinned(peer, context);
+        self.settle(stream, outbox, peer, context);
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(super) fn settle_pinned(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+    pub(super) fn settle(
+        &mut self,
+        stream: &Stream,
+        outbox: &mut Outbox,
+        peer: &Peer,
+        context: &mut ReactorContext<'_>,
+    ) {
         // Nothing was read when it ended, or is not any more: it waits for its commands.
         let Some(settling) = &mut self.settling else { return };
         settling.look_ms = context.now_ms + LOOK_MS;
         let until_ms = settling.until_ms;
-        let failed = self.on_notifications(peer, context).is_err();
-        if self.outbox.is_pinning() && (failed || context.now_ms >= until_ms) {
+        let failed = self.on_notifications(stream, outbox, peer, context).is_err();
+        if outbox.is_pinning() && (failed || context.now_ms >= until_ms) {
             if let Some(more) = context.shared.may_log(peer.about(), crate::observe::log_limit::Kind::Pinned) {
                 let peer = peer.address;
                 tracing::error!(
@@ -123,9 +154,9 @@ impl Tcp {
                     "the network card does not give memory back that it was to send: it is not used again{more}"
                 );
             }
-            self.outbox.leak();
+            outbox.leak();
         }
-        if !self.outbox.is_pinning() {
+        if !outbox.is_pinning() {
             self.settling = None;
         }
     }

@@ -18,10 +18,10 @@ use crate::link::{Bytes as _, End, Event, Flushed, Link, READ_BUDGET, Rings as _
 use crate::observe::host_labels::OTHERS;
 use crate::observe::log_limit::Kind;
 use crate::observe::troubles::Trouble;
-use crate::shared::Shared;
 use crate::shared::buffer::Pool;
 use crate::shared::mailbox::CommandRef;
 use crate::shared::reactor_context::ReactorContext;
+use crate::shared::{Shared, reports};
 
 /// One connection.
 pub(crate) struct Connection {
@@ -367,7 +367,7 @@ impl Connection {
         let wanted = is_wanted(end);
         // One that has proven nothing was never reported.
         if let Some(association) = of_queue.association().filter(|_| of_queue.is_admin() && of_queue.is_open()) {
-            shared.report_ended(association, link.peer(), end, wanted);
+            reports::ended(shared, association, link.peer(), end, wanted);
         }
         let kind = match wanted {
             _ if unconnected => Kind::Unconnected,

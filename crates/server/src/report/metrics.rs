@@ -28,7 +28,7 @@ use crate::observe::sent::Figures;
 use crate::observe::slow::SlowFigures;
 use crate::observe::stats::{Kind, KindTotals, Series, Totals};
 use crate::report::function_load::FunctionLoad;
-use crate::report::sampling::Owners;
+use crate::shared::owners::Owners;
 
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,37 +30,49 @@ struct Prepared {
 
 impl KeyKeeper for Target {
     fn keys(&self) -> Keys {
-        let stored = self.stored_keys().list();
-        let (state, controllers) = self.with_controllers();
-        let told = told(&state, &controllers);
-        Keys { schema: KEYS_SCHEMA, durable: self.stored_keys().are_durable(), keys: told.all(&stored) }
+        Keeper::of(self).keys()
     }
 
     fn plan_add(&self, key: &AddKey) -> Result<KeysChange, Refused> {
-        Ok(self.prepare_add(key)?.change)
+        Ok(Keeper::of(self).prepare_add(key)?.change)
     }
 
     fn add(&self, key: &AddKey, planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused> {
-        self.make(planned, by, || self.prepare_add(key))
+        let keeper = Keeper::of(self);
+        keeper.make(planned, by, || keeper.prepare_add(key))
     }
 
     fn plan_remove(&self, ids: &[String]) -> Result<KeysChange, Refused> {
-        Ok(self.prepare_remove(ids)?.change)
+        Ok(Keeper::of(self).prepare_remove(ids)?.change)
     }
 
     fn remove(&self, ids: &[String], planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused> {
-        self.make(planned, by, || self.prepare_remove(ids))
+        let keeper = Keeper::of(self);
+        keeper.make(planned, by, || keeper.prepare_remove(ids))
     }
 }
 
-impl Target {
-    fn stored_keys(&self) -> &StoredKeys {
-        &self.shared.settings.environment.stored_keys
+/// The keys of a target, and what it has in force.
+struct Keeper<'t> {
+    target: &'t Target,
+    stored: &'t StoredKeys,
+}
+
+impl<'t> Keeper<'t> {
+    fn of(target: &'t Target) -> Self {
+        Self { target, stored: &target.shared.settings.environment.stored_keys }
+    }
+
+    fn keys(&self) -> Keys {
+        let stored = self.stored.list();
+        let (state, controllers) = self.with_controllers();
+        let told = told(&state, &controllers);
+        Keys { schema: KEYS_SCHEMA, durable: self.stored.are_durable(), keys: told.all(&stored) }
     }
 
     fn with_controllers(&self) -> (InForce, Vec<ControllerStatus>) {
-        let state = self.in_force().clone();
-        let controllers = InForceStatus::of(&self.shared, &state).controllers();
+        let state = self.target.in_force().clone();
+        let controllers = InForceStatus::of(&self.target.shared, &state).controllers();
         (state, controllers)
     }
 
@@ -71,7 +83,7 @@ impl Target {
         by: &Asker,
         prepare: impl FnOnce() -> Result<Prepared, Refused>,
     ) -> Result<KeysChange, Refused> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.target.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let Prepared { list, change } = prepare()?;
         if planned.is_some_and(|planned| *planned != change.revision) {
             let message = "the keys or the connected hosts have changed since the plan";
@@ -81,33 +93,33 @@ impl Target {
                 "plan again (`?plan=1`), and send its `revision`",
             ));
         }
-        self.stored_keys().replace(list).map_err(not_stored)?;
+        self.stored.replace(list).map_err(not_stored)?;
         self.show_keys();
-        events(&change).for_each(|event| self.shared.report(event.by(by)));
+        events(&change).for_each(|event| self.target.shared.report(event.by(by)));
         Ok(change)
     }
 
     /// Has hosts prove themselves by the keys that there are now.
     fn show_keys(&self) {
-        let configured = self.in_force().devices.keys.clone();
-        let HostKeys { secrets, tls_psks } = configured.with(&self.stored_keys().list());
+        let configured = self.target.in_force().devices.keys.clone();
+        let HostKeys { secrets, tls_psks } = configured.with(&self.stored.list());
         // Delivered under the lock, so that no queue hears of older keys later.
-        let mut registry = self.shared.registry();
+        let mut registry = self.target.shared.registry();
         let model = registry.model().with_keys(secrets, tls_psks);
         let notices = registry.replace_model(Arc::new(model));
-        self.shared.deliver(notices);
+        self.target.shared.deliver(notices);
     }
 
     fn prepare_add(&self, add: &AddKey) -> Result<Prepared, Refused> {
         let (host, key) = parsed(&add.host, add.kind, add.key.as_str())?;
         let (state, controllers) = self.with_controllers();
         let told = told(&state, &controllers);
-        let before = self.stored_keys().list();
+        let before = self.stored.list();
         let is_removed = |key: &&StoredKey| add.replace && key.is_of(&host, add.kind);
         let removed: Vec<&StoredKey> = before.keys.iter().filter(is_removed).collect();
         let kept = before.without(&numbers(&removed));
         check(&told, &kept, &host, &key)?;
-        let now_s = self.shared.clock.unix_ms() / 1000;
+        let now_s = self.target.shared.clock.unix_ms() / 1000;
         let (list, added) = kept.with(host, key, now_s);
         let mut notes = told.notes_of_added(&added);
         notes.extend(self.note_of_memory());
@@ -119,7 +131,7 @@ impl Target {
     fn prepare_remove(&self, ids: &[String]) -> Result<Prepared, Refused> {
         let (state, controllers) = self.with_controllers();
         let told = told(&state, &controllers);
-        let before = self.stored_keys().list();
+        let before = self.stored.list();
         let mut removed: Vec<&StoredKey> = Vec::new();
         for id in ids {
             let key = before.keys.iter().find(|key| key.id() == *id).ok_or_else(|| no_such_key(id))?;
@@ -143,7 +155,7 @@ impl Target {
         notes: Vec<String>,
     ) -> KeysChange {
         let HostKeys { secrets, tls_psks } = told.configured.with(list);
-        let registry = self.shared.registry();
+        let registry = self.target.shared.registry();
         let ended = registry.ended_by(&registry.model().with_keys(secrets, tls_psks));
         drop(registry);
         let why = if added.is_some() {
@@ -163,12 +175,12 @@ impl Target {
             })
         };
         let disturbed = ended.iter().filter_map(disturbed).collect();
-        KeysChange::new(added, removed, self.stored_keys().are_durable(), disturbed, notes)
+        KeysChange::new(added, removed, self.stored.are_durable(), disturbed, notes)
     }
 
     fn note_of_memory(&self) -> Option<String> {
         let text = "the target has no state directory: the key is in its memory, and gone when it ends";
-        (!self.stored_keys().are_durable()).then(|| text.to_owned())
+        (!self.stored.are_durable()).then(|| text.to_owned())
     }
 }
 
