@@ -13,7 +13,6 @@ const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("attach", "Daemon", 2),
     ("fabrics", "Queue", 4),
     ("initiator", "Attempt", 3),
-    ("rdma", "Connection", 3),
     ("server", "Rdma", 4),
     ("server", "Step", 5),
     ("simulation", "InitiatorHost", 2),
