@@ -15,8 +15,6 @@ const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("initiator", "Attempt", 3),
     ("server", "Rdma", 4),
     ("server", "Step", 5),
-    ("simulation", "InitiatorHost", 2),
-    ("simulation", "RawHost", 2),
     ("simulation", "World", 21),
 ];
 
