@@ -14,7 +14,6 @@ const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("fabrics", "Queue", 4),
     ("initiator", "Attempt", 3),
     ("server", "Rdma", 4),
-    ("server", "Step", 5),
     ("simulation", "World", 21),
 ];
 
