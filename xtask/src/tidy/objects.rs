@@ -11,7 +11,6 @@ use super::tree::Tree;
 /// are listed with those.
 const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("attach", "Daemon", 2),
-    ("fabrics", "Queue", 4),
     ("initiator", "Attempt", 3),
     ("server", "Rdma", 4),
     ("simulation", "World", 21),
