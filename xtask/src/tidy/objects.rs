@@ -13,7 +13,6 @@ const EXCEPTIONS: &[(&str, &str, usize)] = &[
     ("attach", "Daemon", 2),
     ("initiator", "Attempt", 3),
     ("server", "Rdma", 4),
-    ("simulation", "World", 14),
 ];
 
 /// A crate and a type in it.
