@@ -10,12 +10,14 @@ mod answer;
 mod fused;
 pub(crate) mod gate;
 mod live;
-mod proof;
+mod role;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use ebof_authentication::{Computed, Entropy};
+use ebof_drive::{Answer, Refusal};
 use ebof_nvme::command::Fuse;
 use ebof_nvme::opcode::{FABRICS, admin as admin_opcode, fabrics};
 use ebof_nvme::property::{Csts, offset};
@@ -24,18 +26,20 @@ use ebof_nvme::{Cid, Cqe, Nqn, Nsid, QueueId, Sqe, Status};
 pub use crate::admin::REGISTER_WRITE;
 use crate::admin::memory;
 use crate::association::{Association, Counters};
+use crate::connect::authentication::Authenticator;
 use crate::connect::{SubmissionQueue, Tolerated};
 use crate::controller::Controller;
 use crate::model::Subsystem;
 use crate::notice::Notice;
 use crate::task::executing::{Executing, Outstanding};
-use crate::task::outcome::{Decision, Fault, Outcome};
+use crate::task::outcome::{Decision, Fault, Outcome, byte};
 use crate::task::step::Step;
 use crate::task::{Authenticate, IoTask, Task};
 use crate::{admin, connect, io};
-use fused::First;
+use fused::{FusedPart, FusedPlace, Pairs, with_unpaired};
 use live::FailedCommand;
 pub(crate) use live::Live;
+pub(crate) use role::Role;
 
 /// Commands of a host that has still to prove who it is: it sends one after the other.
 const GATED_COMMANDS_MAX: usize = 4;
@@ -49,17 +53,9 @@ pub struct Queue {
     /// Commands that are under way at a time, where more wait in the host's memory.
     fetched_max: usize,
     closing: bool,
-    /// A fused command whose other half must come next.
-    fused: Option<First>,
+    /// Fused commands, where it is an I/O queue.
+    pairs: Pairs,
     live: Option<Live>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Role {
-    /// Connect has succeeded, and the gate is shut: what the queue is once it opens.
-    Gated(Box<Role>),
-    Admin(Box<Controller>),
-    Io(Arc<Subsystem>),
 }
 
 /// A command of an Admin Queue has completed without an error.
@@ -88,18 +84,6 @@ fn quiesced(controller: &mut Controller, executing: &Executing) {
     }
 }
 
-impl Role {
-    /// Takes a command of an Admin Queue, or at a gate that is shut.
-    #[inline(never)]
-    fn submit(&mut self, association: &Association, sqe: &Sqe) -> Outcome {
-        match self {
-            Self::Admin(controller) => admin::submit(controller, sqe),
-            Self::Gated(behind) => gate::submit(behind, association, sqe),
-            Self::Io(_) => unreachable!("`Queue::submit_one` takes the commands of I/O queues"),
-        }
-    }
-}
-
 impl Queue {
     /// The queue of a new connection: until Connect has succeeded every other command is a Command
     /// Sequence Error.
@@ -110,7 +94,7 @@ impl Queue {
             entries: 1,
             fetched_max: usize::MAX,
             closing: false,
-            fused: None,
+            pairs: Pairs::default(),
             live: None,
         }
     }
@@ -119,7 +103,7 @@ impl Queue {
     /// so.
     pub fn submit(&mut self, sqe: &Sqe, now_ms: u64) -> Step {
         self.touch(now_ms);
-        if sqe.fuse() != Fuse::Normal && self.io_subsystem().is_some() || self.fused.is_some() {
+        if sqe.fuse() != Fuse::Normal && self.io_subsystem().is_some() || self.pairs.is_open() {
             return self.submit_fused(sqe);
         }
         self.submit_one(sqe)
@@ -182,7 +166,10 @@ impl Queue {
         self.touch(now_ms);
         let fault = Fault::of_data_pointer(sqe, status);
         if self.io_subsystem().is_some() {
-            return self.refuse_fused(sqe, fault);
+            let unpaired = self.pairs.refuse(sqe);
+            let refused = self.accept(sqe, |_| Err(fault));
+            self.pairs.note(sqe, false);
+            return with_unpaired(unpaired, refused);
         }
         self.accept(sqe, |live| match live {
             // Whatever its data pointer says, it comes too early.
@@ -199,6 +186,31 @@ impl Queue {
             Some(Live { role, association, .. }) => role.submit(association, sqe),
             None => connect::submit(sqe),
         })
+    }
+
+    /// Takes a command of an I/O queue that is fused, or follows the first of a pair.
+    #[cold]
+    fn submit_fused(&mut self, sqe: &Sqe) -> Step {
+        let FusedPlace { part, unpaired, unpaired_unless_half } = self.pairs.place(sqe);
+        let step = match part {
+            FusedPart::Single => self.submit_one(sqe),
+            FusedPart::Half(half) => self.accept(sqe, |live| match live {
+                Some(Live { role: Role::Io(subsystem), association, .. }) => {
+                    io::submit_half(association, subsystem, sqe, half)
+                }
+                _ => unreachable!("only I/O queues have pairs, and they stay what they are"),
+            }),
+            FusedPart::Refused(fault) => self.accept(sqe, |_| Err(fault)),
+        };
+        let is_half = fused::is_half(&step);
+        self.pairs.note(sqe, is_half);
+        with_unpaired(unpaired.or(unpaired_unless_half.filter(|_| !is_half)), step)
+    }
+
+    /// Whether the first half of a pair waits for its second.
+    #[must_use]
+    pub fn awaits_second(&self) -> bool {
+        self.pairs.awaits_second()
     }
 
     /// Takes a command if there is room for it, and has `decide` say what becomes of it.
@@ -280,6 +292,37 @@ impl Queue {
         self.conclude(executing, outcome)
     }
 
+    /// Goes on with a [`Task::Drive`] that the drive has answered.
+    pub fn answer(&mut self, executing: Executing, answer: Result<Answer, Refusal>) -> Step {
+        let outcome = answer::of_drive(&executing, answer);
+        self.conclude(executing, outcome)
+    }
+
+    /// Goes on with a [`Task::LbaStatus`]: the ranges (first block, blocks) that were found, and
+    /// whether all of what was asked for was looked at. What there is no room for is left out, and
+    /// the host told.
+    pub fn lba_status(&mut self, executing: Executing, ranges: &[(u64, u64)], complete: bool) -> Step {
+        let outcome = answer::of_lba_status(&executing, ranges, complete);
+        self.conclude(executing, outcome)
+    }
+
+    /// Goes on with [`Authenticate::Message`](crate::Authenticate::Message).
+    pub fn authenticate(&mut self, executing: Executing, message: &[u8], entropy: &Entropy) -> Step {
+        let now_ms = self.live.as_ref().map_or(0, |live| live.last_command_ms);
+        self.prove(executing, |authenticator| authenticator.receive(message, entropy, now_ms))
+    }
+
+    /// Goes on with [`Authenticate::Compute`](crate::Authenticate::Compute).
+    pub fn computed(&mut self, executing: Executing, computed: Computed) -> Step {
+        self.prove(executing, |authenticator| authenticator.computed(computed))
+    }
+
+    fn prove(&mut self, executing: Executing, decide: impl FnOnce(&mut Authenticator) -> Outcome) -> Step {
+        // Nobody asked the host for a proof.
+        let outcome = self.authenticator_mut().map_or(Err(Fault::field(byte::NSID)), decide);
+        self.conclude(executing, outcome)
+    }
+
     /// Completes a command without a result.
     #[must_use]
     pub fn complete(&mut self, executing: Executing, status: Status) -> Cqe {
@@ -310,7 +353,7 @@ impl Queue {
             quiesced(controller, &executing);
         }
         self.not_created(&executing);
-        self.first_failed(executing.cid());
+        self.pairs.failed(executing.cid());
         let subject =
             FailedCommand { lba: lba.unwrap_or(executing.starting_lba()), ..FailedCommand::of_ticket(&executing) };
         self.retire_failed(&subject, Fault::transient(status).with_result(result))
@@ -348,7 +391,12 @@ impl Queue {
             (Notice::Reservation(nsid, event), Some(Role::Admin(controller))) => controller.on_reservation(nsid, event),
             (Notice::Discovery, Some(Role::Admin(controller))) => controller.discovery_changed(),
             (Notice::ControllerReset(instance), Some(Role::Admin(controller))) => controller.reset_done(instance),
-            (Notice::Secrets(secrets), _) => self.replace_secrets(&secrets),
+            (Notice::Secrets(secrets), _) => {
+                // They count from the host's next proof on.
+                if let Some(authenticator) = self.authenticator_mut() {
+                    authenticator.replace(&secrets);
+                }
+            }
             // What happens before the host has proven who it is, is nothing to it: behind the gate
             // it begins with what there is then.
             _ => {}
@@ -418,6 +466,12 @@ impl Queue {
         self.live.as_ref().is_some_and(|live| !matches!(live.role, Role::Gated(_)))
     }
 
+    /// Whether the host still has to prove who it is: not if it has, and comes again over TLS.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        !self.is_open() && self.live().is_some_and(|live| !live.has_generated())
+    }
+
     /// Whether the association has ended, or the host disconnected the queue: close the connection.
     #[must_use]
     pub fn is_closing(&self) -> bool {
@@ -468,6 +522,11 @@ impl Queue {
 
     pub(crate) fn live(&self) -> Option<&Live> {
         self.live.as_ref()
+    }
+
+    /// The end of authentication, if the host has to prove who it is.
+    pub(crate) fn authenticator_mut(&mut self) -> Option<&mut Authenticator> {
+        self.live.as_mut()?.authenticator.as_deref_mut()
     }
 
     pub(crate) fn io_subsystem(&self) -> Option<&Arc<Subsystem>> {

@@ -12,6 +12,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::name::id::{Cid, Nsid, QueueId};
 
+use data_pointer::DataPointer;
+use opcode::FABRICS;
 use sgl::SglDescriptor;
 use status::Status;
 
@@ -96,6 +98,19 @@ impl Sqe {
     #[must_use]
     pub fn nsid(&self) -> Nsid {
         Nsid(self.nsid.get())
+    }
+
+    /// FCTYPE, when this is a Fabrics command.
+    #[must_use]
+    pub fn fctype(&self) -> Option<u8> {
+        (self.opcode == FABRICS).then(|| self.nsid.to_bytes()[0])
+    }
+
+    /// The data pointer.
+    #[must_use]
+    #[inline]
+    pub const fn data_pointer(&self) -> DataPointer {
+        DataPointer::of(self)
     }
 
     /// The FUSE field.

@@ -228,14 +228,6 @@ pub fn disconnect() -> Sqe {
     command(fabrics::DISCONNECT)
 }
 
-impl Sqe {
-    /// FCTYPE, when this is a Fabrics command.
-    #[must_use]
-    pub fn fctype(&self) -> Option<u8> {
-        (self.opcode == FABRICS).then(|| self.nsid.to_bytes()[0])
-    }
-}
-
 pub(crate) fn command(fctype: u8) -> Sqe {
     let mut sqe = Sqe::new(FABRICS);
     sqe.nsid = U32::new(u32::from(fctype));

@@ -21,11 +21,13 @@ mod responses;
 
 use ebof_nvme::{Cqe, QueueId, Sqe, Status};
 
+use self::accept::Terms;
 pub use self::accept::{Accepted, Limits};
 use self::reads::Reads;
 use self::responses::{Data, Responses};
 use crate::capsule::{self, COMMAND_BYTES, Located};
 use crate::error::FatalError;
+use crate::private_data::RejectStatus;
 use crate::segments::{Lists, Piece, Remote, Segments, refer};
 
 /// A command, and where its data are.
@@ -142,6 +144,30 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What becomes of a host's request: `private_data` is what came with it, and `host_reads` how
+    /// many RDMA READs at a time the host answers (the initiator depth that the connection manager
+    /// reports).
+    ///
+    /// # Errors
+    /// What it has to be rejected with: [`ConnectReject`](crate::private_data::ConnectReject).
+    pub fn accept(private_data: &[u8], limits: &Limits, host_reads: u8) -> Result<Accepted, RejectStatus> {
+        let terms = Terms::of(private_data, limits, host_reads)?;
+        let entries = terms.request.entries;
+        let connection = Self {
+            queue: terms.request.qid,
+            entries,
+            outstanding: 0,
+            answered: 0,
+            in_capsule_bytes: limits.in_capsule_bytes,
+            is_established: false,
+            lists: Lists::new(terms.capsules()),
+            reads: Reads::new(entries as usize, terms.reads),
+            responses: Responses::new(entries as usize, terms.sends),
+            sequence: 0,
+        };
+        Ok(terms.accepted(connection, limits.in_capsule_bytes))
+    }
+
     /// The queue that the host asked for in the private data; its Connect command has to say the
     /// same.
     #[must_use]

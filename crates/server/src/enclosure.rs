@@ -16,6 +16,7 @@ mod namespaces;
 mod operations;
 mod relocate;
 mod sensors;
+mod step;
 mod tasks;
 
 use std::fmt;

@@ -18,8 +18,8 @@
 //! | 6 | `reactor` | a thread that owns queue pairs; admission, connections | |
 //! | 5 | `commands` | a command from the queue's decision to its completion; Connect and the end of a queue; buffers, devices, requests to the drive | how bytes move |
 //! | 4 | `link` | a connection's bytes and rings over each transport | what a command means |
-//! | 4 | `report` | figures and events as others see them: metrics, history, words | counting |
-//! | 3 | `shared` | what threads share, and how they reach each other: mailboxes, shares of hosts and functions, buffers | |
+//! | 4 | `report` | figures as others see them: metrics, history | counting |
+//! | 3 | `shared` | what threads share, and how they reach each other: mailboxes, shares of hosts and functions, buffers; what is reported, in words | |
 //! | 2 | `drives` | the drives' threads, the table of devices, what hosts are shown of drives | a drive's state: `crates/drive` |
 //! | 2 | `ports` | listeners and their sockets, what a port offers, peers | accepting |
 //! | 1 | `direct` | virtual machines: registers, interrupts, the client's socket | their queues: `server/link/ring.rs` |

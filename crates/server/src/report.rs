@@ -1,5 +1,5 @@
-//! Figures and events as others see them: metrics as text, what objects did second by second, what
-//! functions have had.
+//! Figures as others see them: metrics as text, what objects did second by second, what functions
+//! have had.
 //!
 //! Counts nothing itself: that is [`crate::observe`]'s matter.
 

@@ -20,17 +20,28 @@ const LAYERS_MAX: usize = 9;
 const TABLE: &str = "| layer | folder |";
 
 /// Crates that have such a table.
-const TABLED: &[&str] = &["initiator", "medium", "server"];
-
-/// Crates with more that are not in order yet, with their modules and layers. They get no more;
-/// with fewer, they are listed with those.
-const EXCEPTIONS: &[(&str, Size)] = &[];
+const TABLED: &[&str] = &[
+    "backend",
+    "bench",
+    "cli",
+    "drive",
+    "ebof",
+    "fabrics",
+    "initiator",
+    "manage",
+    "medium",
+    "nvme",
+    "qualify",
+    "server",
+    "simulation",
+    "verbs",
+];
 
 /// Modules and layers.
 type Size = (usize, usize);
 
 pub(crate) fn check(tree: &Tree, graphs: &BTreeMap<String, Graph>, violations: &mut Vec<Violation>) {
-    check_with(EXCEPTIONS, graphs, violations);
+    limits(graphs, violations);
     for (name, graph) in graphs {
         table(tree, name, graph, TABLED.contains(&name.as_str()), violations);
     }
@@ -38,8 +49,15 @@ pub(crate) fn check(tree: &Tree, graphs: &BTreeMap<String, Graph>, violations: &
 
 /// The table of a crate's folders says in which layer each of its modules is.
 fn table(tree: &Tree, name: &str, graph: &Graph, is_demanded: bool, violations: &mut Vec<Violation>) {
-    let path = format!("crates/{name}/src/lib.rs");
-    let lines: Vec<(usize, &str)> = tree.rust_file(&path).map(|source| source.comments().collect()).unwrap_or_default();
+    let comments = |file: &str| -> Vec<(usize, &str)> {
+        tree.rust_file(&format!("crates/{name}/src/{file}"))
+            .map(|source| source.comments().collect())
+            .unwrap_or_default()
+    };
+    // A program has it where its modules are.
+    let has_table = |file: &&str| comments(file).iter().any(|(_, line)| line.contains(TABLE));
+    let file = ["lib.rs", "main.rs"].into_iter().find(has_table).unwrap_or("lib.rs");
+    let (path, lines) = (format!("crates/{name}/src/{file}"), comments(file));
     let rows = lines.iter().skip_while(|(_, line)| !line.contains(TABLE));
     let rows: Vec<_> = rows.skip(2).take_while(|(_, line)| line.starts_with("//! |")).collect();
     if rows.is_empty() && !is_demanded {
@@ -47,7 +65,7 @@ fn table(tree: &Tree, name: &str, graph: &Graph, is_demanded: bool, violations: 
     }
     let mut real = layers(graph);
     let root = real.values().max().copied().unwrap_or_default() + 1;
-    real.insert("lib.rs", root);
+    real.insert(file, root);
     for (line, row) in rows {
         let mut cells = row.split('|').skip(1).map(str::trim);
         let layer = cells.next().unwrap_or_default();
@@ -65,36 +83,17 @@ fn table(tree: &Tree, name: &str, graph: &Graph, is_demanded: bool, violations: 
     }
 }
 
-fn check_with(exceptions: &[(&str, Size)], graphs: &BTreeMap<String, Graph>, violations: &mut Vec<Violation>) {
-    let mut broken = |name: &str, message: String| {
-        violations.push(Violation::new(&format!("crates/{name}/src"), 0, message));
-    };
+/// No crate has too many modules or layers.
+fn limits(graphs: &BTreeMap<String, Graph>, violations: &mut Vec<Violation>) {
     for (name, graph) in graphs {
         let (modules, layers) = size(graph);
-        let is_in_order = modules <= MODULES_MAX && layers <= LAYERS_MAX;
-        let listed = exceptions.iter().find(|(listed, _)| listed == name).map(|(_, size)| *size);
-        match listed {
-            None if is_in_order => {}
-            None => broken(
-                name,
-                format!(
-                    "{modules} modules in {layers} layers, the limits are {MODULES_MAX} and {LAYERS_MAX}: put those that \
-                     belong together into a folder with one interface"
-                ),
-            ),
-            Some(_) if is_in_order => broken(name, "is in order, and still an exception in rooms.rs".to_owned()),
-            Some(listed) if listed == (modules, layers) => {}
-            Some((modules_before, layers_before)) => broken(
-                name,
-                format!(
-                    "{modules} modules in {layers} layers, {modules_before} in {layers_before} in rooms.rs: with fewer, list \
-                     those; more are not allowed"
-                ),
-            ),
+        if modules > MODULES_MAX || layers > LAYERS_MAX {
+            let message = format!(
+                "{modules} modules in {layers} layers, the limits are {MODULES_MAX} and {LAYERS_MAX}: put those that belong \
+                 together into a folder with one interface"
+            );
+            violations.push(Violation::new(&format!("crates/{name}/src"), 0, message));
         }
-    }
-    for (name, _) in exceptions.iter().filter(|(name, _)| !graphs.contains_key(*name)) {
-        broken(name, "is gone, and still an exception in rooms.rs".to_owned());
     }
 }
 
@@ -137,9 +136,9 @@ mod tests {
         (0..modules).map(|at| (name(at), needs(at))).collect()
     }
 
-    fn broken(exceptions: &[(&str, Size)], graph: Graph) -> Vec<String> {
+    fn broken(graph: Graph) -> Vec<String> {
         let mut violations = Vec::new();
-        check_with(exceptions, &BTreeMap::from([("x".to_owned(), graph)]), &mut violations);
+        limits(&BTreeMap::from([("x".to_owned(), graph)]), &mut violations);
         violations.iter().map(ToString::to_string).collect()
     }
 
@@ -154,26 +153,11 @@ mod tests {
 
     #[test]
     fn a_crate_has_a_limit_of_modules_and_of_layers() {
-        assert!(broken(&[], tower(13, 8)).is_empty());
-        let [modules] = &broken(&[], tower(14, 8))[..] else { panic!("one rule is broken") };
+        assert!(broken(tower(13, 8)).is_empty());
+        let [modules] = &broken(tower(14, 8))[..] else { panic!("one rule is broken") };
         assert!(modules.starts_with("crates/x/src: 15 modules in 9 layers"), "{modules}");
-        let [layers] = &broken(&[], tower(13, 9))[..] else { panic!("one rule is broken") };
+        let [layers] = &broken(tower(13, 9))[..] else { panic!("one rule is broken") };
         assert!(layers.starts_with("crates/x/src: 14 modules in 10 layers"), "{layers}");
-    }
-
-    #[test]
-    fn an_exception_is_exact_and_goes_when_it_is_not_needed() {
-        let exceptions = [("x", (20, 10))];
-        assert!(broken(&exceptions, tower(19, 9)).is_empty());
-        for other in [tower(20, 9), tower(18, 9), tower(19, 10), tower(19, 8)] {
-            assert_eq!(broken(&exceptions, other).len(), 1);
-        }
-        let in_order = broken(&exceptions, tower(13, 8));
-        assert_eq!(in_order, ["crates/x/src: is in order, and still an exception in rooms.rs"]);
-        assert_eq!(
-            broken(&[("y", (20, 10))], tower(1, 1)),
-            ["crates/y/src: is gone, and still an exception in rooms.rs"]
-        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Fused operations: which two commands of a queue belong together, and what each gets when they do
 //! not. The one such operation is Compare and Write; that nothing comes between the two halves on
-//! the medium is the target's business.
+//! the medium is the target's business, and what a half means by itself `io`'s.
 //!
 //! Base, "Fused Operations"; NVM Command Set, "Compare and Write".
 
@@ -11,122 +11,195 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Cid, Nsid, Sqe, Status};
 
-use super::{Live, Queue, Role};
-use crate::io;
-use crate::task::FusedHalf;
-use crate::task::outcome::{Fault, Outcome, byte};
+use crate::task::outcome::{Fault, byte};
 use crate::task::step::Step;
-use crate::task::{IoTask, Task};
+use crate::task::{FusedHalf, IoTask, Task};
 
-/// A first command whose second has to be the next of the queue.
+/// The pairs of an I/O queue: what is known of a first command whose second has to be the next.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    first: Option<First>,
+}
+
 #[derive(Debug)]
-pub(super) enum First {
+enum First {
     /// It waits.
     Waiting { cid: Cid, nsid: Nsid, range: BlockRange },
     /// It has failed already.
     Failed,
 }
 
-impl Queue {
-    /// Takes a command of an I/O queue that is fused, or follows the first of a pair.
-    #[cold]
-    pub(super) fn submit_fused(&mut self, sqe: &Sqe) -> Step {
-        match (sqe.fuse(), self.fused.take()) {
-            (Fuse::Second, Some(First::Waiting { cid, nsid, range })) => self.second(sqe, cid, nsid, range),
-            (Fuse::Second, Some(First::Failed)) => {
-                self.accept_refused(sqe, Fault::transient(Status::ABORTED_FAILED_FUSED))
+/// A first command that has lost its second, with the status that it completes with.
+pub(super) type Unpaired = (Cid, Status);
+
+/// What a command is.
+pub(super) enum FusedPart {
+    /// It stands for itself.
+    Single,
+    /// It is a half of a pair, if nothing else is wrong with it.
+    Half(FusedHalf),
+    /// It is refused.
+    Refused(Fault),
+}
+
+/// What becomes of a command, and of the first one that waited when it came.
+pub(super) struct FusedPlace {
+    pub(super) part: FusedPart,
+    /// The first one completes in any case.
+    pub(super) unpaired: Option<Unpaired>,
+    /// It does if the command is no half.
+    pub(super) unpaired_unless_half: Option<Unpaired>,
+}
+
+impl Pairs {
+    /// Whether the next command is the second of a pair, or should be.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Whether the first half of a pair waits for its second.
+    pub(super) fn awaits_second(&self) -> bool {
+        matches!(self.first, Some(First::Waiting { .. }))
+    }
+
+    /// The place of a command that is fused, or follows the first of a pair. What comes of it is to
+    /// be [noted](Self::note).
+    pub(super) fn place(&mut self, sqe: &Sqe) -> FusedPlace {
+        let refused =
+            |fault| FusedPlace { part: FusedPart::Refused(fault), unpaired: None, unpaired_unless_half: None };
+        match (sqe.fuse(), self.first.take()) {
+            (Fuse::Second, Some(First::Waiting { cid, nsid, range })) => second(sqe, cid, nsid, range),
+            (Fuse::Second, Some(First::Failed)) => refused(Fault::transient(Status::ABORTED_FAILED_FUSED)),
+            (Fuse::Second, None) => refused(Fault::new(Status::ABORTED_MISSING_FUSED)),
+            (_, first) => {
+                let waited = match first {
+                    Some(First::Waiting { cid, .. }) => Some((cid, Status::ABORTED_MISSING_FUSED.dnr())),
+                    Some(First::Failed) | None => None,
+                };
+                FusedPlace { part: first_or_other(sqe), unpaired: waited, unpaired_unless_half: None }
             }
-            (Fuse::Second, None) => self.accept_refused(sqe, Fault::new(Status::ABORTED_MISSING_FUSED)),
-            (_, Some(First::Waiting { cid, .. })) => {
-                let next = self.first_or_other(sqe);
-                Step::Unpaired(cid, Status::ABORTED_MISSING_FUSED.dnr(), Box::new(next))
-            }
-            _ => self.first_or_other(sqe),
         }
     }
 
-    /// Refuses a command of an I/O queue, which may be fused, or follow the first of a pair.
-    pub(super) fn refuse_fused(&mut self, sqe: &Sqe, fault: Fault) -> Step {
-        let first = self.fused.take();
-        let refused = self.accept_refused(sqe, fault);
-        if sqe.fuse() == Fuse::First {
-            self.fused = Some(First::Failed);
-        }
-        let Some(First::Waiting { cid, .. }) = first else { return refused };
+    /// A command is refused, which may be fused, or follow the first of a pair.
+    pub(super) fn refuse(&mut self, sqe: &Sqe) -> Option<Unpaired> {
+        let Some(First::Waiting { cid, .. }) = self.first.take() else { return None };
         let status = match sqe.fuse() {
             Fuse::Second => Status::ABORTED_FAILED_FUSED,
             _ => Status::ABORTED_MISSING_FUSED.dnr(),
         };
-        Step::Unpaired(cid, status, Box::new(refused))
+        Some((cid, status))
     }
 
-    /// Whether the first half of a pair waits for its second.
-    #[must_use]
-    pub fn awaits_second(&self) -> bool {
-        matches!(self.fused, Some(First::Waiting { .. }))
+    /// What has come of a command that was [placed](Self::place) or [refused](Self::refuse): the
+    /// next one may be the second to it.
+    pub(super) fn note(&mut self, sqe: &Sqe, is_half: bool) {
+        if sqe.fuse() == Fuse::First {
+            self.first = Some(if is_half {
+                First::Waiting { cid: sqe.cid(), nsid: sqe.nsid(), range: BlockRange::decode(sqe) }
+            } else {
+                First::Failed
+            });
+        }
     }
 
     /// A command that failed is no half of a pair any more.
-    pub(super) fn first_failed(&mut self, failed: Cid) {
-        if let Some(First::Waiting { cid, .. }) = &self.fused
+    pub(super) fn failed(&mut self, failed: Cid) {
+        if let Some(First::Waiting { cid, .. }) = &self.first
             && *cid == failed
         {
-            self.fused = Some(First::Failed);
+            self.first = Some(First::Failed);
         }
-    }
-
-    fn first_or_other(&mut self, sqe: &Sqe) -> Step {
-        match sqe.fuse() {
-            Fuse::Normal => self.submit_one(sqe),
-            Fuse::First => {
-                let step = self.accept(sqe, |live| {
-                    if sqe.opcode == nvm::COMPARE {
-                        half(live.as_deref(), sqe, FusedHalf::First { second: None })
-                    } else {
-                        Err(Fault::field(byte::FLAGS))
-                    }
-                });
-                self.fused = Some(if is_half(&step) {
-                    First::Waiting { cid: sqe.cid(), nsid: sqe.nsid(), range: BlockRange::decode(sqe) }
-                } else {
-                    First::Failed
-                });
-                step
-            }
-            Fuse::Second | Fuse::Reserved => self.accept_refused(sqe, Fault::field(byte::FLAGS)),
-        }
-    }
-
-    fn second(&mut self, sqe: &Sqe, first: Cid, nsid: Nsid, of_first: BlockRange) -> Step {
-        if sqe.opcode != nvm::WRITE {
-            let next = self.accept_refused(sqe, Fault::field(byte::FLAGS));
-            return Step::Unpaired(first, Status::ABORTED_MISSING_FUSED.dnr(), Box::new(next));
-        }
-        let range = BlockRange::decode(sqe);
-        if (sqe.nsid(), range.slba, range.blocks) != (nsid, of_first.slba, of_first.blocks) {
-            let wrong = if sqe.nsid() == nsid { byte::CDW10 } else { byte::NSID };
-            let next = self.accept_refused(sqe, Fault::field(wrong));
-            return Step::Unpaired(first, Status::INVALID_FIELD.dnr(), Box::new(next));
-        }
-        match self.accept(sqe, |live| half(live.as_deref(), sqe, FusedHalf::Second { first })) {
-            step if is_half(&step) => step,
-            refused => Step::Unpaired(first, Status::ABORTED_FAILED_FUSED, Box::new(refused)),
-        }
-    }
-
-    fn accept_refused(&mut self, sqe: &Sqe, fault: Fault) -> Step {
-        self.accept(sqe, |_| Err(fault))
     }
 }
 
-fn half(live: Option<&Live>, sqe: &Sqe, half: FusedHalf) -> Outcome {
-    match live {
-        Some(Live { role: Role::Io(subsystem), association, .. }) => io::submit_half(association, subsystem, sqe, half),
-        _ => unreachable!("only I/O queues have pairs, and they stay what they are"),
+/// The part of a command that is not second.
+fn first_or_other(sqe: &Sqe) -> FusedPart {
+    match sqe.fuse() {
+        Fuse::Normal => FusedPart::Single,
+        Fuse::First if sqe.opcode == nvm::COMPARE => FusedPart::Half(FusedHalf::First { second: None }),
+        Fuse::First | Fuse::Second | Fuse::Reserved => FusedPart::Refused(Fault::field(byte::FLAGS)),
+    }
+}
+
+/// The place of the second command of a pair.
+fn second(sqe: &Sqe, first: Cid, nsid: Nsid, of_first: BlockRange) -> FusedPlace {
+    let refused = |location, status| FusedPlace {
+        part: FusedPart::Refused(Fault::field(location)),
+        unpaired: Some((first, status)),
+        unpaired_unless_half: None,
+    };
+    if sqe.opcode != nvm::WRITE {
+        return refused(byte::FLAGS, Status::ABORTED_MISSING_FUSED.dnr());
+    }
+    let range = BlockRange::decode(sqe);
+    if (sqe.nsid(), range.slba, range.blocks) != (nsid, of_first.slba, of_first.blocks) {
+        let wrong = if sqe.nsid() == nsid { byte::CDW10 } else { byte::NSID };
+        return refused(wrong, Status::INVALID_FIELD.dnr());
+    }
+    FusedPlace {
+        part: FusedPart::Half(FusedHalf::Second { first }),
+        unpaired: None,
+        unpaired_unless_half: Some((first, Status::ABORTED_FAILED_FUSED)),
+    }
+}
+
+/// The step of a command, with which the first of a pair may complete.
+pub(super) fn with_unpaired(unpaired: Option<Unpaired>, step: Step) -> Step {
+    match unpaired {
+        Some((first, status)) => Step::Unpaired(first, status, Box::new(step)),
+        None => step,
     }
 }
 
 /// Whether the step goes on with a half of a pair.
-fn is_half(step: &Step) -> bool {
+pub(super) fn is_half(step: &Step) -> bool {
     matches!(step, Step::Execute(_, Task::Io(IoTask::Transfer(transfer))) if transfer.fused.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(cid: u16, opcode: u8, fuse: u8) -> Sqe {
+        let mut sqe = Sqe::new(opcode);
+        sqe.cid = cid.into();
+        sqe.flags |= fuse;
+        sqe
+    }
+
+    #[test]
+    fn a_write_that_follows_its_compare_is_its_second() {
+        let mut pairs = Pairs::default();
+        let compare = command(1, nvm::COMPARE, 1);
+        assert!(matches!(pairs.place(&compare).part, FusedPart::Half(FusedHalf::First { second: None })));
+        pairs.note(&compare, true);
+        assert!(pairs.is_open() && pairs.awaits_second());
+        let place = pairs.place(&command(2, nvm::WRITE, 2));
+        assert!(matches!(place.part, FusedPart::Half(FusedHalf::Second { first: Cid(1) })));
+        assert_eq!(place.unpaired, None);
+        assert_eq!(place.unpaired_unless_half, Some((Cid(1), Status::ABORTED_FAILED_FUSED)));
+        assert!(!pairs.is_open());
+    }
+
+    #[test]
+    fn a_first_without_its_second_completes_with_what_comes_instead() {
+        let mut pairs = Pairs::default();
+        let compare = command(1, nvm::COMPARE, 1);
+        for (next, status) in [
+            (command(2, nvm::READ, 0), Status::ABORTED_MISSING_FUSED.dnr()),
+            (command(2, nvm::READ, 2), Status::ABORTED_MISSING_FUSED.dnr()),
+            (command(2, nvm::WRITE, 2).with_cdw(10, 9), Status::INVALID_FIELD.dnr()),
+        ] {
+            pairs.note(&compare, true);
+            assert_eq!(pairs.place(&next).unpaired, Some((Cid(1), status)));
+        }
+        pairs.note(&compare, true);
+        pairs.failed(Cid(2));
+        assert!(pairs.awaits_second());
+        pairs.failed(Cid(1));
+        assert!(pairs.is_open() && !pairs.awaits_second());
+        assert!(matches!(pairs.place(&command(2, nvm::WRITE, 2)).part, FusedPart::Refused(_)));
+    }
 }

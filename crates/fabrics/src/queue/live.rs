@@ -37,6 +37,11 @@ impl Live {
         self.authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due())
     }
 
+    /// Whether a PSK for TLS was generated with its host.
+    pub(super) fn has_generated(&self) -> bool {
+        self.authenticator.as_ref().is_some_and(|authenticator| authenticator.has_generated())
+    }
+
     #[inline]
     pub(super) fn count(&self, opcode: u8, length: u32) {
         match (&self.role, opcode) {

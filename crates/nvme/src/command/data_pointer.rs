@@ -49,6 +49,12 @@ impl DataPointer {
         DataLocation::Prp { first, second }
     }
 
+    /// That of a command.
+    #[inline]
+    pub(super) const fn of(sqe: &Sqe) -> Self {
+        Self { dptr: sqe.dptr, is_sgl: sqe.flags & Sqe::PSDT_MASK != 0 }
+    }
+
     /// The SGL descriptor as it stands in the command; `None` where PSDT says that it is none.
     #[must_use]
     #[inline]
@@ -61,15 +67,6 @@ impl DataPointer {
     #[inline]
     pub const fn is_in_capsule(&self) -> bool {
         self.is_sgl && self.dptr.identifier == SglDescriptor::IN_CAPSULE
-    }
-}
-
-impl Sqe {
-    /// The data pointer.
-    #[must_use]
-    #[inline]
-    pub const fn data_pointer(&self) -> DataPointer {
-        DataPointer { dptr: self.dptr, is_sgl: self.flags & Self::PSDT_MASK != 0 }
     }
 }
 

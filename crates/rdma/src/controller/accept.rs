@@ -1,9 +1,9 @@
 //! What a host asks for in the private data, against what this end has.
 
-use super::{Connection, Reads, Responses};
+use super::Connection;
 use crate::capsule::{COMMAND_BYTES, RESPONSE_BYTES};
 use crate::private_data::{ConnectAccept, ConnectRequest, RejectStatus};
-use crate::segments::{Lists, SEGMENTS_MAX};
+use crate::segments::SEGMENTS_MAX;
 
 /// What this end has for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,14 +53,22 @@ const SEND_QUEUE_MIN: u32 = 2 * SEGMENTS_MAX;
 /// Entries of the smallest queue (Base, CAP.MQES).
 const ENTRIES_MIN: u32 = 2;
 
-impl Connection {
-    /// What becomes of a host's request: `private_data` is what came with it, and `host_reads` how
-    /// many RDMA READs at a time the host answers (the initiator depth that the connection manager
-    /// reports).
-    ///
-    /// # Errors
-    /// What it has to be rejected with: [`ConnectReject`](crate::private_data::ConnectReject).
-    pub fn accept(private_data: &[u8], limits: &Limits, host_reads: u8) -> Result<Accepted, RejectStatus> {
+/// What a request is accepted with: how much of everything there will be.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) request: ConnectRequest,
+    /// Messages that may be under way.
+    pub(super) sends: u32,
+    /// RDMA READs that may be outstanding.
+    pub(super) reads: u32,
+    /// Entries of the send queue beside those of the messages.
+    operations: u32,
+}
+
+impl Terms {
+    /// Those for what came with a request, on a device whose host answers so many RDMA READs at a
+    /// time; or what it has to be rejected with.
+    pub(super) fn of(private_data: &[u8], limits: &Limits, host_reads: u8) -> Result<Self, RejectStatus> {
         let request = ConnectRequest::decode(private_data)?;
         let ConnectRequest { qid, host_receives, entries, .. } = request;
         if qid.0 > limits.io_queues {
@@ -83,28 +91,26 @@ impl Connection {
         let spare = limits.send_queue_entries - reads;
         let sends = entries.min(host_receives.into()).min(spare / 2);
         let operations = reads + sends.max(SEGMENTS_MAX).min(spare - sends);
-        let capsules = u16::try_from(entries).unwrap_or(u16::MAX);
-        Ok(Accepted {
-            connection: Self {
-                queue: qid,
-                entries,
-                outstanding: 0,
-                answered: 0,
-                in_capsule_bytes: limits.in_capsule_bytes,
-                is_established: false,
-                lists: Lists::new(capsules),
-                reads: Reads::new(entries as usize, reads),
-                responses: Responses::new(entries as usize, sends),
-                sequence: 0,
-            },
-            request,
-            reply: ConnectAccept { controller_receives: capsules }.encode(),
-            receives: entries,
-            receive_bytes: COMMAND_BYTES.saturating_add(limits.in_capsule_bytes),
-            sends,
+        Ok(Self { request, sends, reads, operations })
+    }
+
+    /// Capsules of commands that the host may have under way.
+    pub(super) fn capsules(&self) -> u16 {
+        u16::try_from(self.request.entries).unwrap_or(u16::MAX)
+    }
+
+    /// What the queue pair of a connection needs.
+    pub(super) fn accepted(self, connection: Connection, in_capsule_bytes: u32) -> Accepted {
+        Accepted {
+            connection,
+            reply: ConnectAccept { controller_receives: self.capsules() }.encode(),
+            receives: self.request.entries,
+            receive_bytes: COMMAND_BYTES.saturating_add(in_capsule_bytes),
+            sends: self.sends,
             send_bytes: RESPONSE_BYTES,
-            operations,
-            reads: u8::try_from(reads).unwrap_or(u8::MAX),
-        })
+            operations: self.operations,
+            reads: u8::try_from(self.reads).unwrap_or(u8::MAX),
+            request: self.request,
+        }
     }
 }

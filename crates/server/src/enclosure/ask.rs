@@ -7,22 +7,21 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use ebof_drive::{Answer, Origin, Refusal, Request};
-use ebof_manage::enclosure::Phase;
 use ebof_nvme::Status;
 
-use super::carry::{Failed, Step};
+use super::step::Failed;
 use crate::drives::DriveActor;
 
 /// How long a drive may take to begin: longer than it waits for commands to what it takes away.
-const BEGIN: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+pub(super) const BEGIN: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 /// How often it is looked whether the target is stopping.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a drive is asked again to store that a transaction is over, before that is left to the
 /// drive itself, and how often.
-const FORGET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-const AGAIN: Duration = Duration::from_millis(200);
+pub(super) const FORGET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
 
 /// Has a drive do something for the box, and waits for that: for [`BEGIN`] until the drive begins,
 /// and then as long as `goes_on`, which is told how long it took so far, returns nothing else.
@@ -38,7 +37,7 @@ pub(super) fn ask(
 }
 
 /// The same; `goes_on` is asked after `first`, and then again and again, with `look` in between.
-fn ask_looking(
+pub(super) fn ask_looking(
     actor: &Arc<DriveActor>,
     request: Request,
     first: Duration,
@@ -68,72 +67,6 @@ fn ask_looking(
             Err(RecvTimeoutError::Timeout) => goes_on(began.elapsed())?,
         }
         wait = look;
-    }
-}
-
-impl Step<'_> {
-    /// Has a drive do something for the box, and waits for that.
-    ///
-    /// # Errors
-    /// The drive has not done it; or the target is stopping, and the step is undecided.
-    pub(super) fn ask(&self, actor: &Arc<DriveActor>, request: Request) -> Result<Answer, Failed> {
-        let what = request.name();
-        let mut is_told = false;
-        ask(actor, request, |_| {
-            if !std::mem::replace(&mut is_told, true) {
-                let name = actor.name();
-                tracing::error!(task = self.id(), drive = name, "the drive does not come to an end with this: {what}");
-                self.tell(format!("drive {name} was asked to {what}, and its device does not answer: look at that"));
-            }
-            self.check().inspect_err(|_| self.is_undecided.set(true))
-        })
-    }
-
-    /// Has a drive do something that takes long, and tells how far it is: `progress` gives a
-    /// percentage and words, once there is something to tell.
-    ///
-    /// # Errors
-    /// As [`ask`](Self::ask).
-    pub(super) fn ask_watching(
-        &self,
-        actor: &Arc<DriveActor>,
-        request: Request,
-        look: Duration,
-        progress: impl Fn(&Arc<DriveActor>) -> Option<(u8, String)>,
-    ) -> Result<Answer, Failed> {
-        let what = request.name();
-        let mut told = None;
-        ask_looking(actor, request, look, look, |elapsed| {
-            let now = progress(actor);
-            if now.is_none() && elapsed >= BEGIN && told.is_none() {
-                let name = actor.name();
-                tracing::error!(task = self.id(), drive = name, "the drive does not come to an end with this: {what}");
-                self.tell(format!("drive {name} was asked to {what}, and its device does not answer: look at that"));
-                told = Some(0);
-            }
-            if let Some((percent, words)) = now
-                && told.replace(percent) != Some(percent)
-            {
-                self.at(Phase::Working, percent, Some(words));
-            }
-            self.check().inspect_err(|_| self.is_undecided.set(true))
-        })
-    }
-
-    /// Has a drive store that a transaction is over. If it cannot for a while, it does so later.
-    pub(super) fn forget(&self, actor: &Arc<DriveActor>, transaction: &str) {
-        let began = Instant::now();
-        while let Err(failed) = self.ask(actor, Request::End(transaction.to_owned())) {
-            if self.check().is_err() {
-                return;
-            }
-            if began.elapsed() >= FORGET {
-                let (drive, why) = (actor.name(), failed.message());
-                tracing::error!(drive, transaction, "it cannot be stored yet that the transaction is over: {why}");
-                return actor.store_end_later(transaction);
-            }
-            std::thread::sleep(AGAIN);
-        }
     }
 }
 

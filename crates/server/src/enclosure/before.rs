@@ -21,8 +21,9 @@ use ebof_manage::enclosure::{Change, FunctionName, NamespaceName, ShareObject};
 use ebof_nvme::Nsid;
 
 use super::ask::ask;
-use super::carry::{Failed, Step};
 use super::inventory::share_of;
+use super::namespaces;
+use super::step::{Failed, Step};
 use crate::drives::DriveActor;
 
 /// The objects of a transaction as they were, by drive.
@@ -142,7 +143,7 @@ impl Before {
             for (&number, before) in offline.into_iter().chain(online) {
                 let name = FunctionName { drive: drive.clone(), number };
                 let placed = step.relocation(&name).and_then(|it| it.put_back(&Placement::from(before)));
-                let shared = step.set_share(&name, share_of(&before.share));
+                let shared = set_share(step, &name, share_of(&before.share));
                 for failed in [placed, shared].into_iter().filter_map(Result::err) {
                     note(name.to_string(), failed);
                 }
@@ -155,7 +156,7 @@ impl Before {
             }
             for (&nsid, &before) in &unfinished.protected {
                 let name = NamespaceName { drive: drive.clone(), nsid };
-                if let Err(failed) = step.protect(&name, before) {
+                if let Err(failed) = namespaces::protect(step, &name, before) {
                     note(name.to_string(), failed);
                 }
             }
@@ -250,18 +251,16 @@ fn attach_again(step: &Step<'_>, name: &NamespaceName, before: &Attachments) -> 
     Ok(())
 }
 
-impl Step<'_> {
-    /// Sets the share of a function, if it is another one.
-    pub(super) fn set_share(&self, name: &FunctionName, to: ShareObject) -> Result<(), Failed> {
-        let (_, actor) = self.drive(&name.drive)?;
-        let now = actor.view().functions.get(&name.number).map(|function| share_of(&function.share));
-        if now == Some(to) {
-            return Ok(());
-        }
-        let ShareObject { weight, iops, bytes_per_second, minimum_iops } = to;
-        let share = Share { weight, iops, bytes_per_second, minimum_iops };
-        self.ask(&actor, Request::SetShare(FunctionId(name.number), share)).map(drop)
+/// Sets the share of a function, if it is another one.
+pub(super) fn set_share(step: &Step<'_>, name: &FunctionName, to: ShareObject) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&name.drive)?;
+    let now = actor.view().functions.get(&name.number).map(|function| share_of(&function.share));
+    if now == Some(to) {
+        return Ok(());
     }
+    let ShareObject { weight, iops, bytes_per_second, minimum_iops } = to;
+    let share = Share { weight, iops, bytes_per_second, minimum_iops };
+    step.ask(&actor, Request::SetShare(FunctionId(name.number), share)).map(drop)
 }
 
 #[cfg(test)]

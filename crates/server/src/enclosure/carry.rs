@@ -11,22 +11,19 @@ use std::time::Duration;
 
 use ebof_drive::Request;
 use ebof_drive::function::{FunctionId, Share};
-use ebof_fabrics::ControllerInfo;
-use ebof_manage::api::{ApplyError, Asker, Cause};
+use ebof_manage::api::Asker;
 use ebof_manage::enclosure::{
     Change, FunctionName, NamespaceName, NewDrive, Phase, ShareObject, TaskError, Transaction, without_drive,
 };
-use ebof_nvme::{Nqn, Nsid};
+use ebof_nvme::Nsid;
 
-use super::Running;
-use super::before::{Before, Remembered};
+use super::before::{Before, Remembered, set_share};
 use super::inventory::share_of;
 use super::namespaces::Created;
-use super::relocate::{DRAIN, Relocation};
-use crate::drives::{DriveActor, Drives};
+use super::relocate::DRAIN;
+use super::step::{Failed, Step};
+use super::{Running, namespaces, operations};
 use crate::life::reload;
-use crate::life::serve::Target;
-use crate::shared::Shared;
 
 /// A transaction that is being carried out.
 pub(super) struct Carrier {
@@ -39,38 +36,6 @@ pub(super) struct Carrier {
     name: OnceCell<String>,
     /// The namespaces that it has created so far.
     created: RefCell<Vec<Created>>,
-}
-
-/// Where a task is.
-pub(super) struct Step<'c> {
-    running: &'c Running,
-    id: u64,
-    by: &'c Asker,
-    change: usize,
-    changes: usize,
-    /// How long commands of hosts may take to end.
-    pub(super) drain: Duration,
-    phase: Cell<Phase>,
-    percent: Cell<u8>,
-    /// The target is stopping while a drive is at something: nobody knows whether that is made, and
-    /// the next start decides.
-    pub(super) is_undecided: &'c Cell<bool>,
-    /// The drives that the transaction adds: they do not remember it.
-    pub(super) added: Vec<&'c str>,
-    /// The name by which the other drives remember the transaction, if they do.
-    pub(super) transaction: Option<&'c str>,
-    /// The namespaces that were created so far.
-    pub(super) created: &'c RefCell<Vec<Created>>,
-}
-
-/// Why a change was not made.
-pub(super) struct Failed {
-    message: String,
-    pub(super) advice: String,
-    /// Where it failed; `None` is where the task is.
-    pub(super) phase: Option<Phase>,
-    /// What could not be taken back.
-    pub(super) remains: Vec<String>,
 }
 
 /// The failure of a task whose thread could not be started.
@@ -136,7 +101,7 @@ impl Carrier {
         let (mut made, mut failure) = (0, None);
         for (at, change) in changes.iter().enumerate() {
             let step = self.step(at);
-            if let Err(failed) = step.make(change) {
+            if let Err(failed) = make(&step, change) {
                 let phase = failed.phase.unwrap_or(step.phase());
                 failure = Some((at, phase, failed));
                 break;
@@ -202,7 +167,7 @@ impl Carrier {
             let Change::AddDrive(new) = change else { continue };
             let step = self.step(at);
             step.at(Phase::GoingBack, 95, None);
-            if let Err(failed) = step.remove(new.name(), false) {
+            if let Err(failed) = remove_drive(&step, new.name(), false) {
                 remains.push(format!("drive {} stays: {}", new.name(), failed.message));
                 remains.extend(failed.remains);
             }
@@ -215,7 +180,7 @@ impl Carrier {
         let mut created = self.created.take();
         created.retain(|created| !added.contains(&created.name.drive.as_str()));
         for created in created.iter().rev() {
-            if let Err(failed) = step.withdraw(created) {
+            if let Err(failed) = namespaces::withdraw(&step, created) {
                 remains.push(format!("{} stays: {}", created.name, failed.message));
             }
         }
@@ -232,193 +197,102 @@ impl Carrier {
     }
 }
 
-impl Step<'_> {
-    /// Notes how far the change is: so many of a hundred.
-    pub(super) fn at(&self, phase: Phase, percent: u8, detail: Option<String>) {
-        self.phase.set(phase);
-        self.percent.set(percent);
-        let overall = (self.change * 100 + usize::from(percent)) / self.changes.max(1);
-        let overall = u8::try_from(overall.min(99)).unwrap_or(99);
-        self.running.tasks.advance(self.id, self.change, phase, overall, detail);
-        self.running.observe(self.id);
-    }
-
-    /// Notes what is to be known beside that.
-    pub(super) fn tell(&self, detail: String) {
-        self.at(self.phase.get(), self.percent.get(), Some(detail));
-    }
-
-    /// Notes the name of what was made.
-    pub(super) fn made(&self, name: String) {
-        self.running.tasks.made(self.id, name);
-    }
-
-    /// Notes what is to be known about what was done.
-    pub(super) fn remark(&self, remark: &str) {
-        self.running.tasks.remark(self.id, remark);
-    }
-
-    /// The bytes of a firmware image that was handed over.
-    pub(super) fn image(&self, id: &str) -> Option<Arc<[u8]>> {
-        self.running.images.find(id)
-    }
-
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Why the configuration changes, if it does.
-    fn cause(&self) -> Cause {
-        Cause::new(self.by.clone(), format!("task {}", self.id))
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        self.phase.get()
-    }
-
-    pub(super) fn target(&self) -> &Target {
-        &self.running.target
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.running.target.shared
-    }
-
-    pub(super) fn drives(&self) -> &Drives {
-        &self.shared().drives
-    }
-
-    /// An error if the target is stopping.
-    pub(super) fn check(&self) -> Result<(), Failed> {
-        if self.shared().stopping.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(Failed::new("the target is stopping", "see what it is with `ebof target show` when it is up"));
+/// Makes a change. If it fails, nothing has changed.
+fn make(step: &Step<'_>, change: &Change) -> Result<(), Failed> {
+    step.check()?;
+    match change {
+        Change::Assign { function, port } => give_to(step, function, port.as_deref()),
+        Change::Move { function, to } => give_to(step, function, Some(to)),
+        Change::Map { namespace, function } => map(step, namespace, function.as_ref()),
+        Change::Weight { function, weight } => share(step, function, |share| ShareObject { weight: *weight, ..share }),
+        Change::Limit { function, iops, bytes_per_second, minimum_iops } => {
+            share(step, function, |share| share.with([*iops, *bytes_per_second, *minimum_iops]))
         }
-        Ok(())
-    }
-
-    /// The controllers of a subsystem, those included that are ending.
-    pub(super) fn controllers(&self, nqn: &Nqn) -> Vec<ControllerInfo> {
-        self.shared().registry().controllers().filter(|controller| controller.subsystem == *nqn).collect()
-    }
-
-    /// Makes a change. If it fails, nothing has changed.
-    fn make(&self, change: &Change) -> Result<(), Failed> {
-        self.check()?;
-        match change {
-            Change::Assign { function, port } => self.give_to(function, port.as_deref()),
-            Change::Move { function, to } => self.give_to(function, Some(to)),
-            Change::Map { namespace, function } => self.map(namespace, function.as_ref()),
-            Change::Weight { function, weight } => {
-                self.share(function, |share| ShareObject { weight: *weight, ..share })
-            }
-            Change::Limit { function, iops, bytes_per_second, minimum_iops } => {
-                self.share(function, |share| share.with([*iops, *bytes_per_second, *minimum_iops]))
-            }
-            Change::ResetDrive { drive } => {
-                let (_, actor) = self.drive(drive)?;
-                self.at(Phase::Storing, 50, None);
-                self.ask(&actor, Request::ResetPrimary)?;
-                // Firmware that waits for a reset runs now.
-                self.ask(&actor, Request::Reset).map(drop)
-            }
-            Change::AddDrive(new) => self.add(new),
-            Change::RemoveDrive { drive, surprise } => self.remove(drive, *surprise),
-            Change::CreateNamespace(new) => self.create_namespace(new),
-            Change::DeleteNamespace { namespace } => self.delete_namespace(namespace),
-            Change::AttachNamespace { namespace, to } => self.attach(namespace, to),
-            Change::DetachNamespace { namespace, from } => self.detach(namespace, from),
-            Change::WriteProtect { namespace, on } => self.protect(namespace, *on),
-            Change::FormatNamespace(format) => self.format(format),
-            Change::SanitizeDrive(sanitize) => self.sanitize(sanitize),
-            Change::SelfTest { drive, kind } => self.self_test(drive, *kind),
-            Change::StageFirmware { drive, slot, image } => self.stage(drive, *slot, image),
-            Change::ActivateFirmware { drive, slot, when } => self.activate(drive, *slot, *when),
+        Change::ResetDrive { drive } => {
+            let (_, actor) = step.drive(drive)?;
+            step.at(Phase::Storing, 50, None);
+            step.ask(&actor, Request::ResetPrimary)?;
+            // Firmware that waits for a reset runs now.
+            step.ask(&actor, Request::Reset).map(drop)
         }
+        Change::AddDrive(new) => add_drive(step, new),
+        Change::RemoveDrive { drive, surprise } => remove_drive(step, drive, *surprise),
+        Change::CreateNamespace(new) => namespaces::create(step, new),
+        Change::DeleteNamespace { namespace } => namespaces::delete(step, namespace),
+        Change::AttachNamespace { namespace, to } => namespaces::attach(step, namespace, to),
+        Change::DetachNamespace { namespace, from } => namespaces::detach(step, namespace, from),
+        Change::WriteProtect { namespace, on } => namespaces::protect(step, namespace, *on),
+        Change::FormatNamespace(format) => namespaces::format(step, format),
+        Change::SanitizeDrive(sanitize) => operations::sanitize(step, sanitize),
+        Change::SelfTest { drive, kind } => operations::self_test(step, drive, *kind),
+        Change::StageFirmware { drive, slot, image } => operations::stage(step, drive, *slot, image),
+        Change::ActivateFirmware { drive, slot, when } => operations::activate(step, drive, *slot, *when),
     }
+}
 
-    /// The NQN of a drive's subsystem, and its actor.
-    pub(super) fn drive(&self, name: &str) -> Result<(Nqn, Arc<DriveActor>), Failed> {
-        let state = self.target().in_force();
+fn give_to(step: &Step<'_>, name: &FunctionName, port: Option<&str>) -> Result<(), Failed> {
+    step.relocation(name)?.give_to(port)
+}
+
+fn share(step: &Step<'_>, name: &FunctionName, change: impl FnOnce(ShareObject) -> ShareObject) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&name.drive)?;
+    let before = actor.view().functions.get(&name.number).map(|function| share_of(&function.share));
+    step.at(Phase::Storing, 50, None);
+    set_share(step, name, change(before.unwrap_or_else(|| share_of(&Share::default()))))
+}
+
+fn map(step: &Step<'_>, namespace: &NamespaceName, function: Option<&FunctionName>) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&namespace.drive)?;
+    step.at(Phase::Storing, 50, None);
+    let function = function.map(|function| FunctionId(function.number));
+    step.ask(&actor, Request::Map(Nsid(namespace.nsid), function)).map(drop)
+}
+
+fn add_drive(step: &Step<'_>, new: &NewDrive) -> Result<(), Failed> {
+    step.at(Phase::Configuring, 30, None);
+    reload::apply_with(step.target(), &step.cause(), |current| {
+        new.add_to(current).map_err(|mistakes| {
+            let text: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+            Failed::new(text.join("; "), "the configuration has changed meanwhile")
+        })
+    })?;
+    let name = new.name();
+    if step.target().is_kept() {
+        return Ok(());
+    }
+    step.target().added().insert(name.to_owned());
+    step.remark(&format!(
+        "drive {name} is served until the next start or reload of the target: to keep it, describe it in the \
+             configuration"
+    ));
+    Ok(())
+}
+
+/// Removes a drive. One that is pulled out fails its hosts' commands first.
+fn remove_drive(step: &Step<'_>, name: &str, surprise: bool) -> Result<(), Failed> {
+    let (nqn, _) = step.drive(name)?;
+    if surprise {
+        let state = step.target().in_force();
         let opened = state.devices.actors.iter().find(|opened| opened.config.name == name);
-        let opened = opened.ok_or_else(|| Failed::new(format!("drive {name} is gone"), "it was removed meanwhile"))?;
-        Ok((opened.subsystem.nqn.clone(), Arc::clone(&opened.actor)))
+        opened.into_iter().for_each(|opened| opened.remover.remove());
+        drop(state);
+        tracing::warn!(drive = name, %nqn, "pulled out: commands of its hosts fail from now on");
     }
-
-    pub(super) fn relocation<'s>(&'s self, name: &'s FunctionName) -> Result<Relocation<'s>, Failed> {
-        let (drive, actor) = self.drive(&name.drive)?;
-        let nqn = ebof_fabrics::function_nqn(&drive, FunctionId(name.number)).ok_or_else(|| {
-            Failed::new("it cannot have a subsystem of its own", "give the drive a shorter NQN, not one of a UUID")
-        })?;
-        Ok(Relocation { step: self, name, actor, nqn, drive })
-    }
-
-    fn give_to(&self, name: &FunctionName, port: Option<&str>) -> Result<(), Failed> {
-        self.relocation(name)?.give_to(port)
-    }
-
-    fn share(&self, name: &FunctionName, change: impl FnOnce(ShareObject) -> ShareObject) -> Result<(), Failed> {
-        let (_, actor) = self.drive(&name.drive)?;
-        let before = actor.view().functions.get(&name.number).map(|function| share_of(&function.share));
-        self.at(Phase::Storing, 50, None);
-        self.set_share(name, change(before.unwrap_or_else(|| share_of(&Share::default()))))
-    }
-
-    fn map(&self, namespace: &NamespaceName, function: Option<&FunctionName>) -> Result<(), Failed> {
-        let (_, actor) = self.drive(&namespace.drive)?;
-        self.at(Phase::Storing, 50, None);
-        let function = function.map(|function| FunctionId(function.number));
-        self.ask(&actor, Request::Map(Nsid(namespace.nsid), function)).map(drop)
-    }
-
-    fn add(&self, new: &NewDrive) -> Result<(), Failed> {
-        self.at(Phase::Configuring, 30, None);
-        reload::apply_with(self.target(), &self.cause(), |current| {
-            new.add_to(current).map_err(|mistakes| {
-                let text: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-                Failed::new(text.join("; "), "the configuration has changed meanwhile")
-            })
-        })?;
-        let name = new.name();
-        if self.target().is_kept() {
-            return Ok(());
-        }
-        self.target().added().insert(name.to_owned());
-        self.running.tasks.remark(
-            self.id,
-            &format!(
-                "drive {name} is served until the next start or reload of the target: to keep it, describe it in the \
-                 configuration"
-            ),
-        );
-        Ok(())
-    }
-
-    /// Removes a drive. One that is pulled out fails its hosts' commands first.
-    fn remove(&self, name: &str, surprise: bool) -> Result<(), Failed> {
-        let (nqn, _) = self.drive(name)?;
-        if surprise {
-            let state = self.target().in_force();
-            let opened = state.devices.actors.iter().find(|opened| opened.config.name == name);
-            opened.into_iter().for_each(|opened| opened.remover.remove());
-            drop(state);
-            tracing::warn!(drive = name, %nqn, "pulled out: commands of its hosts fail from now on");
-        }
-        self.at(Phase::Configuring, 30, None);
-        let removed = reload::apply_with(self.target(), &self.cause(), |current| Ok(without_drive(current, name)));
-        match removed {
-            Ok(_) => {
-                if !self.target().is_kept() && !self.target().added().remove(name) {
-                    let remark = format!(
-                        "drive {name} is in the configuration, which the next start or reload of the target goes by: take it \
-                         out there, too"
-                    );
-                    self.running.tasks.remark(self.id, &remark);
-                }
-                Ok(())
+    step.at(Phase::Configuring, 30, None);
+    let removed = reload::apply_with(step.target(), &step.cause(), |current| Ok(without_drive(current, name)));
+    match removed {
+        Ok(_) => {
+            if !step.target().is_kept() && !step.target().added().remove(name) {
+                let remark = format!(
+                    "drive {name} is in the configuration, which the next start or reload of the target goes by: take it \
+                     out there, too"
+                );
+                step.remark(&remark);
             }
-            Err(failed) if surprise => Err(pulled_out(name, nqn.as_str(), failed)),
-            Err(failed) => Err(failed),
+            Ok(())
         }
+        Err(failed) if surprise => Err(pulled_out(name, nqn.as_str(), failed)),
+        Err(failed) => Err(failed),
     }
 }
 
@@ -442,34 +316,10 @@ fn pulled_out(name: &str, nqn: &str, failed: Failed) -> Failed {
     Failed { remains, advice, ..failed }
 }
 
-impl Failed {
-    pub(super) fn new(message: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { message: message.into(), advice: advice.into(), phase: None, remains: Vec::new() }
-    }
-
-    pub(super) fn message(&self) -> &str {
-        &self.message
-    }
-
-    pub(super) fn advice(&self) -> &str {
-        &self.advice
-    }
-}
-
-impl From<ApplyError> for Failed {
-    fn from(error: ApplyError) -> Self {
-        match &error {
-            ApplyError::Incomplete { lost, .. } => {
-                let advice = "the target serves what it did before, but for that: see its log";
-                Self { remains: lost.clone(), ..Self::new(error.to_string(), advice) }
-            }
-            _ => Self::new(error.to_string(), "the target serves what it did before"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ebof_manage::api::ApplyError;
+
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@ use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::media::{Format, SecureErase};
 
-use super::carry::{Failed, Step};
+use super::step::{Failed, Step};
 use crate::drives::DriveActor;
 
 /// How often a drive is asked how far it is.
@@ -25,78 +25,76 @@ pub(super) struct Created {
     volume: VolumeId,
 }
 
-impl Step<'_> {
-    /// Creates a namespace.
-    pub(super) fn create_namespace(&self, new: &CreateNamespace) -> Result<(), Failed> {
-        let (_, actor) = self.drive(&new.drive)?;
-        let format = format_index(new.block_size_bytes, new.metadata_bytes)?;
-        let blocks = |bytes: u64| bytes.div_ceil(new.block_size_bytes.max(1).into());
-        let namespace = NewNamespace {
-            blocks: blocks(new.size_bytes),
-            capacity_blocks: blocks(new.capacity_bytes.unwrap_or(new.size_bytes)),
-            format,
-            metadata_extended: new.metadata_bytes > 0,
-            protection: protection_of(new.protection),
-            shared: new.shared,
-        };
-        let attachments = (!new.attach_to.is_empty()).then(|| attachments_of(&new.attach_to));
-        let is_added = self.added.contains(&new.drive.as_str());
-        let transaction = self.transaction.filter(|_| !is_added).map(str::to_owned);
-        let ordered = Ordered { namespace, nsid: new.nsid, attachments, transaction };
-        self.at(Phase::Storing, 50, None);
-        let answer = self.ask(&actor, Request::CreateOrdered(ordered))?;
-        let Answer::Done(nsid) = answer else { return Err(unexpected()) };
-        let nsid = u32::try_from(nsid).map_err(|_| unexpected())?;
-        let name = NamespaceName { drive: new.drive.clone(), nsid };
-        let view = actor.view();
-        if let Some((_, namespace)) = view.namespaces.iter().find(|(there, _)| there.0 == nsid) {
-            self.created.borrow_mut().push(Created { name: name.clone(), volume: namespace.volume });
-        }
-        self.made(name.to_string());
-        Ok(())
+/// Creates a namespace.
+pub(super) fn create(step: &Step<'_>, new: &CreateNamespace) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&new.drive)?;
+    let format = format_index(new.block_size_bytes, new.metadata_bytes)?;
+    let blocks = |bytes: u64| bytes.div_ceil(new.block_size_bytes.max(1).into());
+    let namespace = NewNamespace {
+        blocks: blocks(new.size_bytes),
+        capacity_blocks: blocks(new.capacity_bytes.unwrap_or(new.size_bytes)),
+        format,
+        metadata_extended: new.metadata_bytes > 0,
+        protection: protection_of(new.protection),
+        shared: new.shared,
+    };
+    let attachments = (!new.attach_to.is_empty()).then(|| attachments_of(&new.attach_to));
+    let is_added = step.added.contains(&new.drive.as_str());
+    let transaction = step.transaction.filter(|_| !is_added).map(str::to_owned);
+    let ordered = Ordered { namespace, nsid: new.nsid, attachments, transaction };
+    step.at(Phase::Storing, 50, None);
+    let answer = step.ask(&actor, Request::CreateOrdered(ordered))?;
+    let Answer::Done(nsid) = answer else { return Err(unexpected()) };
+    let nsid = u32::try_from(nsid).map_err(|_| unexpected())?;
+    let name = NamespaceName { drive: new.drive.clone(), nsid };
+    let view = actor.view();
+    if let Some((_, namespace)) = view.namespaces.iter().find(|(there, _)| there.0 == nsid) {
+        step.created.borrow_mut().push(Created { name: name.clone(), volume: namespace.volume });
     }
+    step.made(name.to_string());
+    Ok(())
+}
 
-    /// Deletes a namespace that this task has created.
-    pub(super) fn withdraw(&self, created: &Created) -> Result<(), Failed> {
-        let (_, actor) = self.drive(&created.name.drive)?;
-        self.ask(&actor, Request::Withdraw(created.volume)).map(drop)
-    }
+/// Deletes a namespace that this task has created.
+pub(super) fn withdraw(step: &Step<'_>, created: &Created) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&created.name.drive)?;
+    step.ask(&actor, Request::Withdraw(created.volume)).map(drop)
+}
 
-    pub(super) fn delete_namespace(&self, name: &NamespaceName) -> Result<(), Failed> {
-        self.ask_about(name, Request::Delete)
-    }
+pub(super) fn delete(step: &Step<'_>, name: &NamespaceName) -> Result<(), Failed> {
+    ask_about(step, name, Request::Delete)
+}
 
-    pub(super) fn attach(&self, name: &NamespaceName, to: &Attachee) -> Result<(), Failed> {
-        self.ask_about(name, |nsid| Request::AttachMore(nsid, attachments_of([to])))
-    }
+pub(super) fn attach(step: &Step<'_>, name: &NamespaceName, to: &Attachee) -> Result<(), Failed> {
+    ask_about(step, name, |nsid| Request::AttachMore(nsid, attachments_of([to])))
+}
 
-    pub(super) fn detach(&self, name: &NamespaceName, from: &Attachee) -> Result<(), Failed> {
-        self.ask_about(name, |nsid| Request::DetachFrom(nsid, attachments_of([from])))
-    }
+pub(super) fn detach(step: &Step<'_>, name: &NamespaceName, from: &Attachee) -> Result<(), Failed> {
+    ask_about(step, name, |nsid| Request::DetachFrom(nsid, attachments_of([from])))
+}
 
-    pub(super) fn protect(&self, name: &NamespaceName, on: bool) -> Result<(), Failed> {
-        self.ask_about(name, |nsid| Request::Protect(nsid, on))
-    }
+pub(super) fn protect(step: &Step<'_>, name: &NamespaceName, on: bool) -> Result<(), Failed> {
+    ask_about(step, name, |nsid| Request::Protect(nsid, on))
+}
 
-    fn ask_about(&self, name: &NamespaceName, request: impl FnOnce(Nsid) -> Request) -> Result<(), Failed> {
-        let (_, actor) = self.drive(&name.drive)?;
-        self.at(Phase::Storing, 50, None);
-        self.ask(&actor, request(Nsid(name.nsid))).map(drop)
-    }
+fn ask_about(step: &Step<'_>, name: &NamespaceName, request: impl FnOnce(Nsid) -> Request) -> Result<(), Failed> {
+    let (_, actor) = step.drive(&name.drive)?;
+    step.at(Phase::Storing, 50, None);
+    step.ask(&actor, request(Nsid(name.nsid))).map(drop)
+}
 
-    /// Formats a namespace, and waits until its old data are erased, if they are to be.
-    pub(super) fn format(&self, wanted: &FormatNamespace) -> Result<(), Failed> {
-        let name = &wanted.namespace;
-        let (_, actor) = self.drive(&name.drive)?;
-        let format = format_of(&actor, wanted)?;
-        self.at(Phase::Storing, 10, None);
-        let nsid = name.nsid;
-        let progress = |actor: &Arc<DriveActor>| {
-            let left = actor.view().erasing.get(&nsid).copied();
-            left.map(|left| (100 - left.min(100), "its old data are being erased".to_owned()))
-        };
-        self.ask_watching(&actor, Request::Format(Nsid(nsid), format), LOOK, progress).map(drop)
-    }
+/// Formats a namespace, and waits until its old data are erased, if they are to be.
+pub(super) fn format(step: &Step<'_>, wanted: &FormatNamespace) -> Result<(), Failed> {
+    let name = &wanted.namespace;
+    let (_, actor) = step.drive(&name.drive)?;
+    let format = format_of(&actor, wanted)?;
+    step.at(Phase::Storing, 10, None);
+    let nsid = name.nsid;
+    let progress = |actor: &Arc<DriveActor>| {
+        let left = actor.view().erasing.get(&nsid).copied();
+        left.map(|left| (100 - left.min(100), "its old data are being erased".to_owned()))
+    };
+    step.ask_watching(&actor, Request::Format(Nsid(nsid), format), LOOK, progress).map(drop)
 }
 
 /// The Format NVM command for what is wanted of a namespace; the rest is as it is.

@@ -16,7 +16,7 @@ use ebof_drive::{Placement, PortNames, Request};
 use ebof_manage::enclosure::{FunctionName, Phase};
 use ebof_nvme::{Nqn, Nsid};
 
-use super::carry::{Failed, Step};
+use super::step::{Failed, Step};
 use crate::drives::DriveActor;
 use crate::shared::mailbox::Message;
 

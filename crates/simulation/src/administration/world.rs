@@ -194,8 +194,8 @@ impl System for World {
 
     fn act(&mut self, what: What) -> Result<(), Failure> {
         match what {
-            What::Ask { ask, namespaces, percent } => self.ask_for(ask, namespaces, percent)?,
-            What::ChangeHosts { percent } => self.change_hosts(percent)?,
+            What::Ask { ask, namespaces, percent } => ask::ask_for(self, ask, namespaces, percent)?,
+            What::ChangeHosts { percent } => visits::change_hosts(self, percent)?,
             What::System(SystemAct::Kill { after }) => {
                 self.rig.disk.cut_after(after);
                 self.ends = Some(None);
@@ -231,7 +231,7 @@ impl System for World {
             let had = one.cntlid();
             let events = one.step(now, &mut connect)?;
             if let (None, Some(cntlid), false) = (had, one.cntlid(), self.rig.disk.is_off()) {
-                self.has_controller(host, cntlid)?;
+                visits::has_controller(self, host, cntlid)?;
             }
             events.into_iter().for_each(|event| self.on_event(host, event));
         }
@@ -258,9 +258,9 @@ impl System for World {
     fn start(&mut self) -> Result<(), Failure> {
         self.life = Some(Life::open(&self.rig.disk, &self.rig.clock, self.setting, None, (None, None))?);
         if self.present.is_empty() {
-            self.introduce()?;
+            visits::introduce(self)?;
         }
-        self.compare()
+        look::compare(self)
     }
 
     fn stop(&mut self) -> Result<(), Failure> {
@@ -283,6 +283,6 @@ impl System for World {
 
     fn drain(&mut self) -> Result<(), Failure> {
         self.end_if_it_is_time(true)?;
-        self.compare()
+        look::compare(self)
     }
 }

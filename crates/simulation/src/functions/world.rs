@@ -173,7 +173,7 @@ impl World {
             // Where the machine has stopped, what it seems to say is not said.
             match event {
                 Event::Ended(op, _) if is_off => self.lost(&[op]),
-                Event::Ended(op, ended) => self.ended(op, &ended)?,
+                Event::Ended(op, ended) => io::ended(self, op, &ended)?,
                 Event::Lost(ops) => self.lost(&ops),
                 Event::Settled if !is_off => self.on_reconnected(host)?,
                 Event::Live if !is_off => {
@@ -269,7 +269,7 @@ impl World {
             self.changes.push_back(BoxChange::Create { nsid });
         }
         for id in 1..=FUNCTIONS {
-            self.bring_online(id, 2);
+            boxed::bring_online(self, id, 2);
             self.changes.push_back(BoxChange::GiveTo { function: id, port: Some(0) });
         }
         for nsid in 1..=NAMESPACES {
@@ -289,17 +289,17 @@ impl System for World {
     fn act(&mut self, what: What) -> Result<(), Failure> {
         match what {
             What::Io { stranger, host, nsid, block, count, writes, times } => {
-                let Some(host) = self.user(stranger, host, nsid) else { return Ok(()) };
-                (0..times).for_each(|at| self.io(host, nsid, block + at, count, writes));
+                let Some(host) = io::user(self, stranger, host, nsid) else { return Ok(()) };
+                (0..times).for_each(|at| io::transfer(self, host, nsid, block + at, count, writes));
             }
             What::Flush { host, nsid } => {
-                if let Some(host) = self.user(false, host, nsid) {
-                    self.flush(host, nsid);
+                if let Some(host) = io::user(self, false, host, nsid) {
+                    io::flush(self, host, nsid);
                 }
             }
             What::Reserve { host, nsid, clears } => {
-                if let Some(host) = self.user(false, host, nsid) {
-                    self.reserve(host, nsid, clears);
+                if let Some(host) = io::user(self, false, host, nsid) {
+                    io::reserve(self, host, nsid, clears);
                 }
             }
             What::Vanish { host, pause } => {
@@ -309,7 +309,7 @@ impl System for World {
                 }
             }
             What::System(act) => return self.system_act(act),
-            what => self.change(what),
+            what => boxed::change(self, what),
         }
         Ok(())
     }
@@ -333,7 +333,7 @@ impl System for World {
             let (owner, serial) = (word >> 48, word & 0xffff_ffff);
             return fail(format!("write #{serial} of namespace {owner} begins after it was taken from its host"));
         }
-        self.step_box()
+        boxed::step_box(self)
     }
 
     fn due(&mut self) -> Option<Instant> {
@@ -359,11 +359,11 @@ impl System for World {
             return self.set_up();
         }
         self.until("what the box had asked for", |world| world.changes.is_empty() && world.asked.is_none())?;
-        self.compare()
+        io::compare(self)
     }
 
     fn stop(&mut self) -> Result<(), Failure> {
-        self.forget_answer();
+        boxed::forget_answer(self);
         if let Some(mut life) = self.life.take() {
             life.shut_down();
             self.rig.wind_up(&mut life)?;
@@ -374,7 +374,7 @@ impl System for World {
     }
 
     fn kill(&mut self) -> Result<(), Failure> {
-        self.forget_answer();
+        boxed::forget_answer(self);
         self.life = None;
         self.drop_hosts();
         Ok(())
@@ -384,6 +384,6 @@ impl System for World {
         self.until("all that is under way", |world| {
             world.flights.is_empty() && world.changes.is_empty() && world.asked.is_none()
         })?;
-        self.compare()
+        io::compare(self)
     }
 }

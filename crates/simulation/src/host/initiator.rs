@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use ebof_authentication::Secret;
 use ebof_clock::Clock;
 use ebof_initiator::stepped::{self, AdminCommand, AdminQueue, QueuePair, Sequence};
 use ebof_initiator::{
-    ConnectError, Controller, Data, Error, Namespace, Options, Reauthenticated, State, SubmitError, Transport,
+    ConnectError, Controller, Data, Error, KeySource, Namespace, Options, State, SubmitError, Transport,
 };
 use ebof_nvme::io::{BlockRange, DsmRange};
 use ebof_nvme::opcode::nvm;
@@ -24,6 +25,7 @@ use crate::story::{Failure, fail, trace};
 use crate::transport::fabric::TARGET;
 use crate::transport::reach::Reach;
 use crate::transport::wire::{Command, CompletedCommand, RdmaRoute};
+use proof::Proving;
 
 /// Virtual time after which connecting and disconnecting are over.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,8 +73,8 @@ struct Up {
     /// No queue is opened before: whoever asked at once, as long as the target knows another
     /// secret, would ask for nothing else.
     open_from: Option<Instant>,
-    /// It proves again who it is, since then.
-    proving: Option<(Instant, Sequence<Result<Reauthenticated, ConnectError>>)>,
+    /// It proves again who it is.
+    proving: Option<Proving>,
     happened: Receiver<ebof_initiator::Event>,
     admin_queue: AdminQueue,
     controller: Controller,
@@ -164,6 +166,24 @@ impl InitiatorHost {
         let Phase::Up(up) = &self.phase else { return false };
         let is_live = up.is_told && !up.is_leaving && up.controller.state() == State::Live;
         is_live && up.queues.iter().all(|queue| queue.is_ready)
+    }
+
+    /// From now on it proves who it is by this secret: it leaves the controller that it has with
+    /// another one.
+    pub fn set_secret(&mut self, secret: Secret, now: Instant) {
+        self.options.dhchap_key = Some(KeySource::Secret(secret));
+        self.is_outdated = !matches!(self.phase, Phase::Down { .. });
+        self.leave(true, false, now);
+    }
+
+    /// Has it prove once more who it is, while it is connected.
+    pub fn prove_again(&mut self, now: Instant) {
+        if let Phase::Up(up) = &mut self.phase
+            && up.proving.is_none()
+            && !up.is_leaving
+        {
+            up.proving = Some(Proving::begin(&up.controller, now));
+        }
     }
 
     /// Whether a command is a call of a namespace, which repeats it.
@@ -269,7 +289,7 @@ impl InitiatorHost {
                 due.extend(up.queues.iter_mut().map(|queue| queue.pair.due()));
                 due.extend(up.opening.as_ref().map(|(_, sequence)| sequence.due()));
                 due.push(up.open_from.filter(|from| *from > now));
-                due.extend(up.proving.as_ref().map(|(_, sequence)| sequence.due()));
+                due.extend(up.proving.as_ref().map(Proving::due));
             }
         }
         due.extend(self.calls.values().map(|call| match call {
@@ -380,7 +400,13 @@ impl InitiatorHost {
             }
         });
         self.lost(lost, events)?;
-        self.step_proof(events);
+        if let Phase::Up(up) = &mut self.phase
+            && let Some(proven) = up.proving.as_mut().and_then(|proving| proving.step(&self.options.host_nqn))
+        {
+            up.proving = None;
+            // What it was asked for, by a secret that it has not any more, is of no interest.
+            events.extend(proven.event().filter(|_| !self.is_outdated));
+        }
         self.go_on(now, events)
     }
 

@@ -2,21 +2,24 @@
 //! and lost. It decides nothing about what its commands mean; whoever has it is notified how they
 //! ended.
 
-mod proof;
+mod queue;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ebof_nvme::connect::{Connect, ConnectData, Property};
+use ebof_authentication::Secret;
+use ebof_clock::Clock;
+use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Nqn, QueueId, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use super::Event;
-use super::proof::{Prover, Transaction};
+use super::proof::{Prover, Step, listen, say};
 use crate::story::{Failure, fail};
 use crate::transport::wire::{Command, CompletedCommand, Lost, Wire};
+use queue::{CommandPurpose, Queue};
 
 /// How long a host waits for what has to come to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,37 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 /// Stands for a command that found its connection gone; queues have fewer entries.
 const LOST_CID: u16 = u16::MAX;
+/// Messages that are kept.
+const SAID_MAX: usize = 4;
+/// After so long it tries again, where it was not believed.
+const AGAIN: Duration = Duration::from_millis(200);
 /// Keep Alive Timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-
-/// Why a command is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Op(u64),
-    Connect,
-    Enable,
-    Look,
-    KeepAlive,
-    Leave,
-    /// A message of its proof of who it is, and the controller's to it.
-    Say,
-    Listen,
-}
-
-#[derive(Debug)]
-struct Queue {
-    wire: Wire,
-    id: u16,
-    entries: usize,
-    under_way: BTreeMap<u16, (Purpose, Instant)>,
-    /// Connect was sent.
-    is_asked: bool,
-    is_connected: bool,
-    /// It proves who it is.
-    proof: Option<Transaction>,
-    /// The controller has closed it, on its way to the end of a reset or a shutdown.
-    is_closed: bool,
-}
 
 /// What a host is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +103,19 @@ impl RawHost {
         Self { is_patient: true, ..self }
     }
 
+    /// See [`crate::host::Host::set_secret`].
+    pub fn set_secret(&mut self, secret: Secret, clock: &Clock) {
+        self.prover = Some(Prover { secret, clock: clock.clone() });
+    }
+
+    /// See [`crate::host::Host::prove_again`].
+    ///
+    /// # Errors
+    /// Never, on a simulated clock.
+    pub fn prove_again(&mut self, now: Instant) -> Result<(), Failure> {
+        if self.phase == Phase::Live && self.queues[0].proof.is_none() { self.begin_proof(0, now) } else { Ok(()) }
+    }
+
     /// Whether commands can be sent.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -155,7 +146,7 @@ impl RawHost {
             return false;
         }
         let at = if queue == 0 { 0 } else { self.io_queue(queue) };
-        self.send(at, Purpose::Op(op), command, now)
+        self.send(at, CommandPurpose::Op(op), command, now)
     }
 
     fn io_queue(&self, queue: usize) -> usize {
@@ -170,17 +161,17 @@ impl RawHost {
             return false;
         }
         let [(first, compare), (second, write)] = pair;
-        if !self.send(at, Purpose::Op(first), compare, now) {
+        if !self.send(at, CommandPurpose::Op(first), compare, now) {
             return false;
         }
-        if !self.send(at, Purpose::Op(second), write, now) {
+        if !self.send(at, CommandPurpose::Op(second), write, now) {
             // The next step finds that the connection is gone, and both with it.
-            self.queues[at].under_way.insert(LOST_CID, (Purpose::Op(second), now));
+            self.queues[at].under_way.insert(LOST_CID, (CommandPurpose::Op(second), now));
         }
         true
     }
 
-    fn send(&mut self, at: usize, purpose: Purpose, command: Command, now: Instant) -> bool {
+    fn send(&mut self, at: usize, purpose: CommandPurpose, command: Command, now: Instant) -> bool {
         let Some(queue) = self.queues.get_mut(at) else { return false };
         let free = (0..queue.entries - 1).map(|cid| u16::try_from(cid).unwrap_or(u16::MAX));
         let Some(cid) = free.into_iter().find(|cid| !queue.under_way.contains_key(cid)) else { return false };
@@ -199,9 +190,9 @@ impl RawHost {
             return;
         }
         let cc = if shutdown { Cc::ENABLE.with_shutdown(1) } else { Cc(0) };
-        self.send(0, Purpose::Leave, plain(Property::set(offset::CC, cc.0)), now);
+        self.send(0, CommandPurpose::Leave, plain(Property::set(offset::CC, cc.0)), now);
         if shutdown && reset {
-            self.send(0, Purpose::Leave, plain(Property::set(offset::CC, 0)), now);
+            self.send(0, CommandPurpose::Leave, plain(Property::set(offset::CC, 0)), now);
         }
         self.phase = Phase::Leaving { reset: reset || !shutdown };
         (self.since, self.look_at) = (now, Some(now + LOOK));
@@ -299,7 +290,7 @@ impl RawHost {
             let queue = &self.queues[at];
             if !queue.is_asked && queue.wire.is_ready() {
                 let command = self.connect_command(queue.id, queue.entries);
-                self.queues[at].is_asked = self.send(at, Purpose::Connect, command, now);
+                self.queues[at].is_asked = self.send(at, CommandPurpose::Connect, command, now);
             }
         }
         match self.phase {
@@ -316,14 +307,14 @@ impl RawHost {
                 }
             }
             Phase::Live if self.keep_alive_at <= now => {
-                self.send(0, Purpose::KeepAlive, plain(Sqe::new(admin::KEEP_ALIVE)), now);
+                self.send(0, CommandPurpose::KeepAlive, plain(Sqe::new(admin::KEEP_ALIVE)), now);
                 self.keep_alive_at = now + KEEP_ALIVE / 2;
             }
             _ => {}
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
-            self.send(0, Purpose::Look, plain(Property::get(offset::CSTS, 4)), now);
+            self.send(0, CommandPurpose::Look, plain(Property::get(offset::CSTS, 4)), now);
         }
         let is_busy = matches!(self.phase, Phase::Enabling | Phase::Queues | Phase::Leaving { .. });
         if is_busy && now > self.since + PATIENCE {
@@ -358,24 +349,24 @@ impl RawHost {
         };
         let status = ended.cqe.status();
         match purpose {
-            Purpose::Op(op) => events.push(Event::Ended(op, ended)),
-            Purpose::Connect if status.is_success() => self.admitted(at, ended.cqe.result(), now)?,
-            Purpose::Say | Purpose::Listen => {
-                self.proof_ended(at, purpose == Purpose::Say, &ended, now, events);
+            CommandPurpose::Op(op) => events.push(Event::Ended(op, ended)),
+            CommandPurpose::Connect if status.is_success() => self.admitted(at, ended.cqe.result(), now)?,
+            CommandPurpose::Say | CommandPurpose::Listen => {
+                self.proof_ended(at, purpose == CommandPurpose::Say, &ended, now, events);
             }
             // The controller of before may still be at work, or this one is gone already.
-            Purpose::Connect if status.is(Status::CONNECT_CONTROLLER_BUSY) || at > 0 => {
+            CommandPurpose::Connect if status.is(Status::CONNECT_CONTROLLER_BUSY) || at > 0 => {
                 events.extend(self.drop_all(now, Duration::from_millis(100)));
             }
-            Purpose::Connect if self.is_patient => {
+            CommandPurpose::Connect if self.is_patient => {
                 events.extend(self.drop_all(now, Duration::from_millis(100)));
             }
-            Purpose::Enable if status.is_success() => self.look_at = Some(now),
-            Purpose::Look if status.is_success() => self.on_csts(ended.cqe.result(), now, events),
-            Purpose::KeepAlive if status.is_success() => {}
-            Purpose::Leave if status.is_success() => {}
+            CommandPurpose::Enable if status.is_success() => self.look_at = Some(now),
+            CommandPurpose::Look if status.is_success() => self.on_csts(ended.cqe.result(), now, events),
+            CommandPurpose::KeepAlive if status.is_success() => {}
+            CommandPurpose::Leave if status.is_success() => {}
             // What is under way while the controller goes away ends somehow.
-            Purpose::KeepAlive | Purpose::Look if !matches!(self.phase, Phase::Live) => {}
+            CommandPurpose::KeepAlive | CommandPurpose::Look if !matches!(self.phase, Phase::Live) => {}
             purpose => return fail(format!("{}: {purpose:?} of queue {at} ends as {status}", self.nqn)),
         }
         Ok(())
@@ -393,6 +384,83 @@ impl RawHost {
         }
     }
 
+    /// Connect has succeeded; the controller may want to know who it is.
+    fn admitted(&mut self, at: usize, result: u64, now: Instant) -> Result<(), Failure> {
+        let (cntlid, authreq) = ConnectResult::connected(result);
+        if self.queues[at].id == 0 {
+            self.cntlid = cntlid.0;
+        }
+        if (authreq != 0) != self.prover.is_some() {
+            return fail(format!("{}: AUTHREQ of queue {at} is {authreq:x}", self.nqn));
+        }
+        if self.prover.is_some() {
+            return self.begin_proof(at, now);
+        }
+        self.connected(at, now);
+        Ok(())
+    }
+
+    /// A queue may be used.
+    fn connected(&mut self, at: usize, now: Instant) {
+        self.queues[at].is_connected = true;
+        if self.queues[at].id == 0 {
+            let enable = Property::set(offset::CC, Cc::ENABLE.0);
+            self.send(0, CommandPurpose::Enable, plain(enable), now);
+        }
+    }
+
+    fn begin_proof(&mut self, at: usize, now: Instant) -> Result<(), Failure> {
+        let Some(prover) = &self.prover else { return Ok(()) };
+        let (transaction, step) = prover.begin(&self.nqn, &self.subsystem, now)?;
+        self.queues[at].proof = Some(transaction);
+        self.go_on_proving(at, step, now, &mut Vec::new());
+        Ok(())
+    }
+
+    /// A message was taken, or came.
+    fn proof_ended(
+        &mut self,
+        at: usize,
+        is_said: bool,
+        ended: &CompletedCommand,
+        now: Instant,
+        events: &mut Vec<Event>,
+    ) {
+        if !ended.cqe.status().is_success() {
+            // The controller is on its way to its end.
+            events.extend(self.drop_all(now, AGAIN));
+            return;
+        }
+        let Some(transaction) = &mut self.queues[at].proof else { return };
+        let step = if is_said { transaction.said() } else { transaction.heard(&ended.data) };
+        self.go_on_proving(at, step, now, events);
+    }
+
+    fn go_on_proving(&mut self, at: usize, step: Step, now: Instant, events: &mut Vec<Event>) {
+        match step {
+            Step::Say(message) => {
+                self.send(at, CommandPurpose::Say, say(&message), now);
+                if self.said.len() == SAID_MAX {
+                    self.said.pop_front();
+                }
+                self.said.push_back(message);
+            }
+            Step::Listen => _ = self.send(at, CommandPurpose::Listen, listen(), now),
+            Step::Over(outcome) => {
+                let Some(transaction) = self.queues[at].proof.take() else { return };
+                if outcome.is_err() {
+                    events.push(Event::Denied(transaction.begun));
+                    events.extend(self.drop_all(now, AGAIN));
+                    return;
+                }
+                events.push(Event::Proven(transaction.begun));
+                if !self.queues[at].is_connected {
+                    self.connected(at, now);
+                }
+            }
+        }
+    }
+
     /// The controller has done all that it will.
     fn left(&mut self, now: Instant, events: &mut Vec<Event>) {
         events.extend(self.drop_all(now, Duration::from_millis(1)));
@@ -402,37 +470,6 @@ impl RawHost {
 
 /// Entries of an Admin Queue.
 const ADMIN_ENTRIES: usize = 32;
-
-impl Queue {
-    fn new(wire: Wire, id: u16, entries: usize) -> Self {
-        Self {
-            wire,
-            id,
-            entries,
-            under_way: BTreeMap::new(),
-            is_asked: false,
-            is_connected: false,
-            proof: None,
-            is_closed: false,
-        }
-    }
-
-    /// Its connection is gone, and with it the answers to what is under way.
-    fn close(&mut self) -> Option<Event> {
-        self.is_closed = true;
-        let lost: Vec<u64> = self.ops().collect();
-        self.under_way.clear();
-        (!lost.is_empty()).then_some(Event::Lost(lost))
-    }
-
-    /// Commands of the host's user that are under way.
-    fn ops(&self) -> impl Iterator<Item = u64> {
-        self.under_way.values().filter_map(|(purpose, _)| match purpose {
-            Purpose::Op(op) => Some(*op),
-            _ => None,
-        })
-    }
-}
 
 fn plain(sqe: Sqe) -> Command {
     Command { sqe, data: None, read_bytes: 0 }

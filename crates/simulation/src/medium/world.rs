@@ -298,9 +298,9 @@ impl System for World {
 
     fn act(&mut self, what: What) -> Result<(), Failure> {
         match what {
-            What::Create { slot, kind } => self.create(slot, kind),
-            What::Remove { slot } => self.remove(slot),
-            What::Clear { slot } => self.clear(slot),
+            What::Create { slot, kind } => asks::create(self, slot, kind),
+            What::Remove { slot } => asks::remove(self, slot),
+            What::Clear { slot } => asks::clear(self, slot),
             What::Write { slot, block, count, fua } => self.write(slot, block, count, fua),
             What::Read { slot, block, count } => self.with(slot, |world, name| {
                 let range = world.range(name, block, count);
@@ -322,13 +322,13 @@ impl System for World {
                 (0..SLOTS).filter(|other| *other != slot).try_for_each(|other| self.write(other, 13, 1, false))
             }
             What::Flush { slot } => self.with(slot, Self::submit_flush),
-            What::MarkBad { slot, block } => self.mark_bad(slot, block),
-            What::Commit { bytes } => self.commit(bytes),
-            What::FillJournal => (0..17).try_for_each(|_| self.commit(1 << 20)),
+            What::MarkBad { slot, block } => asks::mark_bad(self, slot, block),
+            What::Commit { bytes } => asks::commit(self, bytes),
+            What::FillJournal => (0..17).try_for_each(|_| asks::commit(self, 1 << 20)),
             What::Sync => self.run_on_drive("sync", Store::sync).map(drop),
             What::System(act) => self.system_act(act),
-            What::Damage { clean, place, tolerant } => self.damage(clean, place, tolerant),
-            What::LoseSectors { count } => self.lose_sectors(count),
+            What::Damage { clean, place, tolerant } => lives::damage(self, clean, place, tolerant),
+            What::LoseSectors { count } => lives::lose_sectors(self, count),
         }
     }
 
@@ -368,11 +368,11 @@ impl System for World {
     }
 
     fn start(&mut self) -> Result<(), Failure> {
-        self.open()
+        lives::open(self)
     }
 
     fn stop(&mut self) -> Result<(), Failure> {
-        self.close()
+        lives::close(self)
     }
 
     fn kill(&mut self) -> Result<(), Failure> {
@@ -383,9 +383,9 @@ impl System for World {
 
     fn drain(&mut self) -> Result<(), Failure> {
         self.until("requests", |world| world.flights.is_empty())?;
-        self.resolve_names()?;
-        self.compare()?;
-        self.until("what was given back", Self::is_balanced).map(drop)
+        lives::resolve_names(self)?;
+        lives::compare(self)?;
+        self.until("what was given back", lives::is_balanced).map(drop)
     }
 }
 

@@ -339,7 +339,7 @@ impl World {
         if repeats {
             self.repeated.insert(serial(op));
         }
-        self.note_write(op, &flight);
+        replay::note_write(self, op, &flight);
         self.flights.insert(op, Flight { repeats, ..flight });
     }
 
@@ -383,16 +383,16 @@ impl World {
                 Event::Settled | Event::Live if is_off => continue,
                 event => event,
             };
-            self.on_event(host, event)?;
+            events::on_event(self, host, event)?;
         }
-        self.replay(host);
+        replay::replay(self, host);
         Ok(())
     }
 
     fn ended(&mut self, op: Op, ended: &CompletedCommand) -> Result<(), Failure> {
         let Some(flight) = self.flights.remove(&op) else { return fail(format!("{op} has ended twice")) };
         let status = ended.cqe.status();
-        self.forget_repeatable(op, &flight);
+        replay::forget_repeatable(self, op, &flight);
         self.rig.digest(op, u64::from(status.0));
         if !self.rig.is_comparing || !status.is_success() {
             let Flight { host, kind, .. } = flight;
@@ -400,15 +400,15 @@ impl World {
         }
         match flight.kind {
             Kind::Read | Kind::Compare | Kind::Verify | Kind::Write { .. } | Kind::Zero | Kind::Bad | Kind::Flush => {
-                self.io_ended(op, &flight, ended)
+                io::ended(self, op, &flight, ended)
             }
-            Kind::Manage | Kind::List | Kind::Shape | Kind::Sanitizing => self.manage_ended(op, &flight, ended),
+            Kind::Manage | Kind::List | Kind::Shape | Kind::Sanitizing => manage::ended(self, op, &flight, ended),
             Kind::Preempt(_) | Kind::Unregister(_) | Kind::Register | Kind::Reserve => {
-                self.reserve_ended(op, &flight, status)
+                reserve::ended(self, op, &flight, status)
             }
-            Kind::Learn | Kind::Prepare | Kind::Sight => self.learn_ended(op, &flight, ended),
-            Kind::Replay(_) => self.replay_ended(op, &flight, status),
-            Kind::Stale => self.stale_ended(&flight, status),
+            Kind::Learn | Kind::Prepare | Kind::Sight => learn::ended(self, op, &flight, ended),
+            Kind::Replay(_) => replay::ended(self, op, &flight, status),
+            Kind::Stale => learn::stale_ended(self, &flight, status),
         }
     }
 }
@@ -424,44 +424,44 @@ impl System for World {
         let now = self.rig.clock.now();
         match what {
             What::Io { host, queue, slot, block, count, io, times } => {
-                (0..times).try_for_each(|at| self.io(host, queue, slot, (block + at) % BLOCKS, count, io))
+                (0..times).try_for_each(|at| io::transfer(self, host, queue, slot, (block + at) % BLOCKS, count, io))
             }
-            What::Create { host, format } => self.create(host, format),
-            What::Delete { host, slot } => self.delete(host, slot),
-            What::Format { host, slot, format, erase } => self.format(host, slot, format, erase),
-            What::Sanitize { host, overwrite } => self.sanitize(host, overwrite),
-            What::Reserve { host, queue, slot, reserve } => self.reserve(host, queue, slot, reserve),
-            What::Fence { host, queue, kind, abort } => self.fence(host, queue, kind, abort),
+            What::Create { host, format } => manage::create(self, host, format),
+            What::Delete { host, slot } => manage::delete(self, host, slot),
+            What::Format { host, slot, format, erase } => manage::format(self, host, slot, format, erase),
+            What::Sanitize { host, overwrite } => manage::sanitize(self, host, overwrite),
+            What::Reserve { host, queue, slot, reserve } => reserve::reserve(self, host, queue, slot, reserve),
+            What::Fence { host, queue, kind, abort } => reserve::fence(self, host, queue, kind, abort),
             What::Break { host, queue, bytes } => {
-                self.threaten(host);
+                liar::threaten(self, host);
                 self.hosts[host].break_after(queue, bytes);
                 Ok(())
             }
             What::Vanish { host, pause } => {
                 let host = self.busier(host);
-                self.threaten(host);
+                liar::threaten(self, host);
                 let lost = self.hosts[host].drop_all(now, pause);
-                lost.into_iter().try_for_each(|event| self.on_event(host, event))
+                lost.into_iter().try_for_each(|event| events::on_event(self, host, event))
             }
             What::Leave { host, shutdown, reset } => {
                 let host = self.busier(host);
-                self.threaten(host);
+                liar::threaten(self, host);
                 self.hosts[host].leave(shutdown, reset, now);
                 Ok(())
             }
             What::Unplug { time } => {
-                self.threaten_all();
+                liar::threaten_all(self);
                 self.fabric.remove_device(time);
                 Ok(())
             }
-            What::Swap { host, slot, block, pause } => self.swap(host, slot, block, pause),
+            What::Swap { host, slot, block, pause } => replay::swap(self, host, slot, block, pause),
             What::Cluster => {
                 self.is_cluster = true;
                 Ok(())
             }
-            What::Prove { host } => self.prove(host),
-            What::Rekey { host, is_mistake, pause } => self.rekey(host, is_mistake, pause),
-            What::Lie { victim, lie, linger } => self.lie(victim, lie, linger),
+            What::Prove { host } => proofs::prove(self, host),
+            What::Rekey { host, is_mistake, pause } => proofs::rekey(self, host, is_mistake, pause),
+            What::Lie { victim, lie, linger } => liar::lie(self, victim, lie, linger),
             What::System(act) => self.system_act(act),
         }
     }
@@ -481,7 +481,7 @@ impl System for World {
                 life.turn(part - HOSTS);
                 Ok(())
             }
-            _ => self.step_liar(),
+            _ => liar::step(self),
         }
     }
 
@@ -490,16 +490,16 @@ impl System for World {
             let (owner, serial) = (word >> 48, word & 0xffff_ffff);
             return fail(format!("write #{serial} of namespace {owner} begins after it was said to be over"));
         }
-        self.step_proofs()?;
-        self.step_manage()
+        proofs::step(self)?;
+        manage::step(self)
     }
 
     fn due(&mut self) -> Option<Instant> {
         let now = self.rig.clock.now();
         let hosts = self.hosts.iter_mut().filter_map(|host| host.due(now)).min();
-        let replays = self.replay_due();
+        let replays = replay::due(self);
         let proofs = self.proofs.as_ref().and_then(proofs::Proofs::due);
-        let replays = replays.into_iter().chain(proofs).chain(self.due_of_liar(now));
+        let replays = replays.into_iter().chain(proofs).chain(liar::due(self, now));
         hosts.into_iter().chain(replays).chain(self.life.as_mut().and_then(Life::due)).min()
     }
 
@@ -513,7 +513,7 @@ impl System for World {
     }
 
     fn start(&mut self) -> Result<(), Failure> {
-        self.open()
+        lives::open(self)
     }
 
     fn stop(&mut self) -> Result<(), Failure> {
@@ -522,9 +522,9 @@ impl System for World {
             self.rig.wind_up(&mut life)?;
             life.close();
         }
-        self.drop_hosts(false)?;
+        lives::drop_hosts(self, false)?;
         let (queue_pairs, bytes) = self.fabric.in_use();
-        if !self.initiators().any(InitiatorHost::is_over_rdma) && (queue_pairs, bytes) != (0, 0) {
+        if !lives::initiators(self).any(InitiatorHost::is_over_rdma) && (queue_pairs, bytes) != (0, 0) {
             return fail(format!("{queue_pairs} queue pairs and {bytes} bytes of registered memory are left"));
         }
         Ok(())
@@ -533,7 +533,7 @@ impl System for World {
     fn kill(&mut self) -> Result<(), Failure> {
         self.life = None;
         self.pairs.forget_replaced();
-        self.drop_hosts(true)
+        lives::drop_hosts(self, true)
     }
 
     fn drain(&mut self) -> Result<(), Failure> {
@@ -541,8 +541,8 @@ impl System for World {
             let is_idle = world.flights.is_empty() && world.replays.is_empty() && world.manage.is_idle();
             is_idle && world.hosts.iter().all(Host::is_live)
         })?;
-        self.end_unknown(|_, _| true);
-        self.compare()
+        events::end_unknown(self, |_, _| true);
+        io::compare(self)
     }
 }
 

@@ -12,8 +12,8 @@ use ebof_nvme::{Nsid, Sqe};
 use zerocopy::FromBytes;
 
 use super::super::model::{self, Namespaces, Reservation};
-use super::World;
 use super::ask::key;
+use super::{World, ask, visits};
 use crate::rig::System as _;
 use crate::story::{Failure, fail};
 use crate::transport::wire::Command;
@@ -40,177 +40,176 @@ struct Namespace {
     inner: Option<(bool, Reservation)>,
 }
 
-impl World {
-    /// Compares what hosts are shown with the model. A request that was not answered was executed
-    /// completely or not at all.
-    pub(super) fn compare(&mut self) -> Result<(), Failure> {
-        if !self.are_here()? {
-            return Ok(());
-        }
-        let visitors = self.visitors(self.unsure_hosts());
-        let shown = self.shown(&visitors)?;
-        self.leave(&visitors);
-        let Some(shown) = shown else { return Ok(()) };
-        let unsure = self.unsure.take();
-        if let Some(difference) = shown.differ(&self.namespaces) {
-            let Some(unsure) = unsure else { return fail(difference) };
-            let new = shown.namespaces.keys().copied().find(|nsid| !self.namespaces.contains_key(nsid));
-            let nsid = if unsure.nsid == 0 { new.unwrap_or_default() } else { unsure.nsid };
-            self.set(nsid, unsure.namespace);
-            self.informed.clear();
-            if let Some(other) = shown.differ(&self.namespaces) {
-                return fail(format!("{difference}, or, after the command that was not answered: {other}"));
-            }
-            self.rig.count("changes without an answer");
-        }
-        self.rig.count("comparisons");
-        Ok(())
+/// Compares what hosts are shown with the model. A request that was not answered was executed
+/// completely or not at all.
+pub(super) fn compare(world: &mut World) -> Result<(), Failure> {
+    if !visits::are_here(world)? {
+        return Ok(());
     }
-
-    /// Hosts that see whether the request that was not answered was executed.
-    fn unsure_hosts(&self) -> BTreeSet<usize> {
-        let Some(unsure) = &self.unsure else { return BTreeSet::new() };
-        let none = BTreeSet::new();
-        let before = self.namespaces.get(&unsure.nsid).map_or(&none, |namespace| &namespace.hosts);
-        let after = unsure.namespace.as_ref().map_or(&none, |namespace| &namespace.hosts);
-        before.symmetric_difference(after).copied().collect()
+    let unsure = unsure_hosts(world);
+    let visitors = visits::visitors(world, unsure);
+    let shown = shown(world, &visitors)?;
+    visits::leave(world, &visitors);
+    let Some(shown) = shown else { return Ok(()) };
+    let unsure = world.unsure.take();
+    if let Some(difference) = shown.differ(&world.namespaces) {
+        let Some(unsure) = unsure else { return fail(difference) };
+        let new = shown.namespaces.keys().copied().find(|nsid| !world.namespaces.contains_key(nsid));
+        let nsid = if unsure.nsid == 0 { new.unwrap_or_default() } else { unsure.nsid };
+        world.set(nsid, unsure.namespace);
+        world.informed.clear();
+        if let Some(other) = shown.differ(&world.namespaces) {
+            return fail(format!("{difference}, or, after the command that was not answered: {other}"));
+        }
+        world.rig.count("changes without an answer");
     }
+    world.rig.count("comparisons");
+    Ok(())
+}
 
-    /// Has a host identify its namespaces, where they may have changed since it did; `false` where
-    /// the power goes before that.
-    pub(super) fn inform(&mut self, host: usize) -> Result<bool, Failure> {
-        if self.informed.contains(&host) {
-            return Ok(true);
-        }
-        (0..SHOWN).try_for_each(|_| self.step())?;
-        let Some(list) = self.active(host)? else { return Ok(false) };
-        let own = self.namespaces.iter().filter(|(_, namespace)| namespace.hosts.contains(&host));
-        let own: BTreeSet<u32> = own.map(|(&nsid, _)| nsid).collect();
-        if own != list {
-            return fail(format!("host {host} is shown the namespaces {list:?}, and should be {own:?}"));
-        }
-        self.informed.insert(host);
-        Ok(true)
+/// Hosts that see whether the request that was not answered was executed.
+fn unsure_hosts(world: &World) -> BTreeSet<usize> {
+    let Some(unsure) = &world.unsure else { return BTreeSet::new() };
+    let none = BTreeSet::new();
+    let before = world.namespaces.get(&unsure.nsid).map_or(&none, |namespace| &namespace.hosts);
+    let after = unsure.namespace.as_ref().map_or(&none, |namespace| &namespace.hosts);
+    before.symmetric_difference(after).copied().collect()
+}
+
+/// Has a host identify its namespaces, where they may have changed since it did; `false` where
+/// the power goes before that.
+pub(super) fn inform(world: &mut World, host: usize) -> Result<bool, Failure> {
+    if world.informed.contains(&host) {
+        return Ok(true);
     }
-
-    /// What the connected hosts and the visitors are shown; `None` if the power goes before that.
-    fn shown(&mut self, visitors: &[usize]) -> Result<Option<Shown>, Failure> {
-        if !self.come(visitors)? {
-            return Ok(None);
-        }
-        (0..SHOWN).try_for_each(|_| self.step())?;
-        let mut shown = Shown::default();
-        let reader = self.present.first().copied().unwrap_or_default();
-        let Some(there) = self.list(reader, Cns::ALLOCATED_NAMESPACE_LIST)? else { return Ok(None) };
-        let present = self.present.iter().filter_map(|&host| Some((self.hosts[host].cntlid()?, host)));
-        shown.present = present.collect();
-        for &nsid in &there {
-            let sqe = identify(Cns::NAMESPACE_CONTROLLER_LIST).with_nsid(Nsid(nsid));
-            let Some(data) = self.read(reader, 0, sqe, 4096)? else { return Ok(None) };
-            let list = ControllerList::read_from_bytes(&data).map_err(|error| Failure(error.to_string()))?;
-            // Controllers of hosts that have just left may be listed.
-            let hosts = list.iter().filter_map(|cntlid| shown.present.get(&cntlid.0).copied()).collect();
-            shown.namespaces.insert(nsid, Namespace { hosts, inner: None });
-        }
-        for &visitor in visitors {
-            let Some(list) = self.active(visitor)? else { return Ok(None) };
-            shown.active.insert(visitor, list);
-        }
-        for nsid in there {
-            let hosts = &shown.namespaces[&nsid].hosts;
-            let Some(first) = hosts.iter().copied().nth(self.rig.chances.index(hosts.len())) else { continue };
-            // What one host can identify needs no other one.
-            let reader = hosts.iter().copied().find(|host| shown.active.contains_key(host)).unwrap_or(first);
-            if let Entry::Vacant(list) = shown.active.entry(reader) {
-                let Some(active) = self.active(reader)? else { return Ok(None) };
-                list.insert(active);
-            }
-            let Some(inner) = self.inner(reader, nsid)? else { return Ok(None) };
-            shown.namespaces.entry(nsid).and_modify(|one| one.inner = Some(inner));
-        }
-        Ok(Some(shown))
+    (0..SHOWN).try_for_each(|_| world.step())?;
+    let Some(list) = active(world, host)? else { return Ok(false) };
+    let own = world.namespaces.iter().filter(|(_, namespace)| namespace.hosts.contains(&host));
+    let own: BTreeSet<u32> = own.map(|(&nsid, _)| nsid).collect();
+    if own != list {
+        return fail(format!("host {host} is shown the namespaces {list:?}, and should be {own:?}"));
     }
+    world.informed.insert(host);
+    Ok(true)
+}
 
-    /// What only a host can see that a namespace is attached to.
-    fn inner(&mut self, host: usize, nsid: u32) -> Result<Option<(bool, Reservation)>, Failure> {
-        let cdw10 = GetFeature { fid: Fid::WRITE_PROTECTION, select: Select::Current }.encode();
-        let sqe = Sqe::new(admin::GET_FEATURES).with_nsid(Nsid(nsid)).with_cdw(10, cdw10);
-        let Some(ended) = self.ask(host, 0, &Command { sqe, data: None, read_bytes: 0 })? else { return Ok(None) };
-        let status = ended.cqe.status();
-        if !status.is_success() {
-            return fail(format!("host {host}: the write protection of namespace {nsid} is not told: {status}"));
-        }
-        let is_protected = WriteProtection::decode(ended.cqe.dw0.get()) == WriteProtection::Protected;
-        if !self.inspect(host, nsid)? {
-            return Ok(None);
-        }
-        let bytes = 64 * (1 + self.hosts.len());
-        let report = Report { bytes: bytes as u64, extended: true };
-        let Some(data) = self.read(host, 1, report.encode(Nsid(nsid)), bytes)? else { return Ok(None) };
-        let Some((status, reported)) = read_report(&data, true) else {
-            return fail(format!("the report of namespace {nsid} is too short"));
-        };
-        let mut registrants = BTreeSet::new();
-        let mut holders = BTreeSet::new();
-        for one in reported {
-            let [id @ .., _, _, _, _, _, _, _, _] = one.host_id;
-            let number = usize::try_from(u64::from_le_bytes(id)).unwrap_or_default().wrapping_sub(1);
-            if number >= self.hosts.len() || one.key != key(number) {
-                return fail(format!("namespace {nsid} has a registrant that nobody is: {one:?}"));
-            }
-            registrants.insert(number);
-            if one.holder {
-                holders.insert(number);
-            }
-        }
-        let holder = |kind: ReservationType| if kind.all_registrants() { None } else { holders.first().copied() };
-        let held = ReservationType::decode(status.rtype).map(|kind| (kind, holder(kind)));
-        Ok(Some((is_protected, Reservation { persists: status.ptpls != 0, registrants, held })))
+/// What the connected hosts and the visitors are shown; `None` if the power goes before that.
+fn shown(world: &mut World, visitors: &[usize]) -> Result<Option<Shown>, Failure> {
+    if !visits::come(world, visitors)? {
+        return Ok(None);
     }
-
-    /// Reads the SMART / Health log, which the drive's thread answers.
-    pub(super) fn health(&mut self, host: usize) -> Result<(), Failure> {
-        let sqe = GetLogPage::new(Lid::SMART_HEALTH, 512).encode(Nsid::ALL);
-        self.read(host, 0, sqe, 512)?;
-        (0..SHOWN).try_for_each(|_| self.step())
+    (0..SHOWN).try_for_each(|_| world.step())?;
+    let mut shown = Shown::default();
+    let reader = world.present.first().copied().unwrap_or_default();
+    let Some(there) = list(world, reader, Cns::ALLOCATED_NAMESPACE_LIST)? else { return Ok(None) };
+    let present = world.present.iter().filter_map(|&host| Some((world.hosts[host].cntlid()?, host)));
+    shown.present = present.collect();
+    for &nsid in &there {
+        let sqe = identify(Cns::NAMESPACE_CONTROLLER_LIST).with_nsid(Nsid(nsid));
+        let Some(data) = read(world, reader, 0, sqe, 4096)? else { return Ok(None) };
+        let list = ControllerList::read_from_bytes(&data).map_err(|error| Failure(error.to_string()))?;
+        // Controllers of hosts that have just left may be listed.
+        let hosts = list.iter().filter_map(|cntlid| shown.present.get(&cntlid.0).copied()).collect();
+        shown.namespaces.insert(nsid, Namespace { hosts, inner: None });
     }
-
-    /// Has a host identify what is behind an NSID, before it sends an I/O command there: those to
-    /// what came in the place of another namespace are refused until then. `false` where the power
-    /// goes before that.
-    pub(super) fn inspect(&mut self, host: usize, nsid: u32) -> Result<bool, Failure> {
-        let sqe = identify(Cns::NAMESPACE).with_nsid(Nsid(nsid));
-        Ok(self.ask(host, 0, &Command { sqe, data: None, read_bytes: 4096 })?.is_some())
+    for &visitor in visitors {
+        let Some(list) = active(world, visitor)? else { return Ok(None) };
+        shown.active.insert(visitor, list);
     }
-
-    /// What a host is shown; it has heard of everything before.
-    fn active(&mut self, host: usize) -> Result<Option<BTreeSet<u32>>, Failure> {
-        // What came in the place of another namespace is shown to hosts that have identified both.
-        let changed = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
-        if self.read(host, 0, changed, 4096)?.is_none() || self.list(host, Cns::ACTIVE_NAMESPACE_LIST)?.is_none() {
-            return Ok(None);
+    for nsid in there {
+        let hosts = &shown.namespaces[&nsid].hosts;
+        let Some(first) = hosts.iter().copied().nth(world.rig.chances.index(hosts.len())) else { continue };
+        // What one host can identify needs no other one.
+        let reader = hosts.iter().copied().find(|host| shown.active.contains_key(host)).unwrap_or(first);
+        if let Entry::Vacant(list) = shown.active.entry(reader) {
+            let Some(active) = active(world, reader)? else { return Ok(None) };
+            list.insert(active);
         }
-        let Some(list) = self.list(host, Cns::ACTIVE_NAMESPACE_LIST)? else { return Ok(None) };
-        (0..SHOWN).try_for_each(|_| self.step())?;
-        Ok(Some(list))
+        let Some(inner) = inner(world, reader, nsid)? else { return Ok(None) };
+        shown.namespaces.entry(nsid).and_modify(|one| one.inner = Some(inner));
     }
+    Ok(Some(shown))
+}
 
-    fn list(&mut self, host: usize, cns: Cns) -> Result<Option<BTreeSet<u32>>, Failure> {
-        let Some(data) = self.read(host, 0, identify(cns), 4096)? else { return Ok(None) };
-        let list = NamespaceList::read_from_bytes(&data).map_err(|error| Failure(error.to_string()))?;
-        Ok(Some(list.iter().map(|nsid| nsid.0).collect()))
+/// What only a host can see that a namespace is attached to.
+fn inner(world: &mut World, host: usize, nsid: u32) -> Result<Option<(bool, Reservation)>, Failure> {
+    let cdw10 = GetFeature { fid: Fid::WRITE_PROTECTION, select: Select::Current }.encode();
+    let sqe = Sqe::new(admin::GET_FEATURES).with_nsid(Nsid(nsid)).with_cdw(10, cdw10);
+    let Some(ended) = ask::ask(world, host, 0, &Command { sqe, data: None, read_bytes: 0 })? else { return Ok(None) };
+    let status = ended.cqe.status();
+    if !status.is_success() {
+        return fail(format!("host {host}: the write protection of namespace {nsid} is not told: {status}"));
     }
-
-    /// Reads something that is never refused.
-    fn read(&mut self, host: usize, queue: usize, sqe: Sqe, bytes: usize) -> Result<Option<Vec<u8>>, Failure> {
-        let read_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let Some(ended) = self.ask(host, queue, &Command { sqe, data: None, read_bytes })? else { return Ok(None) };
-        let status = ended.cqe.status();
-        if status.is_success() {
-            Ok(Some(ended.data))
-        } else {
-            fail(format!("host {host}: command {:02x}h of queue {queue} is refused: {status}", sqe.opcode))
+    let is_protected = WriteProtection::decode(ended.cqe.dw0.get()) == WriteProtection::Protected;
+    if !inspect(world, host, nsid)? {
+        return Ok(None);
+    }
+    let bytes = 64 * (1 + world.hosts.len());
+    let report = Report { bytes: bytes as u64, extended: true };
+    let Some(data) = read(world, host, 1, report.encode(Nsid(nsid)), bytes)? else { return Ok(None) };
+    let Some((status, reported)) = read_report(&data, true) else {
+        return fail(format!("the report of namespace {nsid} is too short"));
+    };
+    let mut registrants = BTreeSet::new();
+    let mut holders = BTreeSet::new();
+    for one in reported {
+        let [id @ .., _, _, _, _, _, _, _, _] = one.host_id;
+        let number = usize::try_from(u64::from_le_bytes(id)).unwrap_or_default().wrapping_sub(1);
+        if number >= world.hosts.len() || one.key != key(number) {
+            return fail(format!("namespace {nsid} has a registrant that nobody is: {one:?}"));
         }
+        registrants.insert(number);
+        if one.holder {
+            holders.insert(number);
+        }
+    }
+    let holder = |kind: ReservationType| if kind.all_registrants() { None } else { holders.first().copied() };
+    let held = ReservationType::decode(status.rtype).map(|kind| (kind, holder(kind)));
+    Ok(Some((is_protected, Reservation { persists: status.ptpls != 0, registrants, held })))
+}
+
+/// Reads the SMART / Health log, which the drive's thread answers.
+pub(super) fn health(world: &mut World, host: usize) -> Result<(), Failure> {
+    let sqe = GetLogPage::new(Lid::SMART_HEALTH, 512).encode(Nsid::ALL);
+    read(world, host, 0, sqe, 512)?;
+    (0..SHOWN).try_for_each(|_| world.step())
+}
+
+/// Has a host identify what is behind an NSID, before it sends an I/O command there: those to
+/// what came in the place of another namespace are refused until then. `false` where the power
+/// goes before that.
+pub(super) fn inspect(world: &mut World, host: usize, nsid: u32) -> Result<bool, Failure> {
+    let sqe = identify(Cns::NAMESPACE).with_nsid(Nsid(nsid));
+    Ok(ask::ask(world, host, 0, &Command { sqe, data: None, read_bytes: 4096 })?.is_some())
+}
+
+/// What a host is shown; it has heard of everything before.
+fn active(world: &mut World, host: usize) -> Result<Option<BTreeSet<u32>>, Failure> {
+    // What came in the place of another namespace is shown to hosts that have identified both.
+    let changed = GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL);
+    if read(world, host, 0, changed, 4096)?.is_none() || list(world, host, Cns::ACTIVE_NAMESPACE_LIST)?.is_none() {
+        return Ok(None);
+    }
+    let Some(list) = list(world, host, Cns::ACTIVE_NAMESPACE_LIST)? else { return Ok(None) };
+    (0..SHOWN).try_for_each(|_| world.step())?;
+    Ok(Some(list))
+}
+
+fn list(world: &mut World, host: usize, cns: Cns) -> Result<Option<BTreeSet<u32>>, Failure> {
+    let Some(data) = read(world, host, 0, identify(cns), 4096)? else { return Ok(None) };
+    let list = NamespaceList::read_from_bytes(&data).map_err(|error| Failure(error.to_string()))?;
+    Ok(Some(list.iter().map(|nsid| nsid.0).collect()))
+}
+
+/// Reads something that is never refused.
+fn read(world: &mut World, host: usize, queue: usize, sqe: Sqe, bytes: usize) -> Result<Option<Vec<u8>>, Failure> {
+    let read_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let Some(ended) = ask::ask(world, host, queue, &Command { sqe, data: None, read_bytes })? else { return Ok(None) };
+    let status = ended.cqe.status();
+    if status.is_success() {
+        Ok(Some(ended.data))
+    } else {
+        fail(format!("host {host}: command {:02x}h of queue {queue} is refused: {status}", sqe.opcode))
     }
 }
 

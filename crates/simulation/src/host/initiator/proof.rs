@@ -2,45 +2,57 @@
 
 use std::time::Instant;
 
-use ebof_authentication::Secret;
-use ebof_initiator::{ConnectError, ConnectErrorKind, KeySource, stepped};
+use ebof_initiator::stepped::{self, Sequence};
+use ebof_initiator::{ConnectError, ConnectErrorKind, Controller, Reauthenticated};
+use ebof_nvme::Nqn;
 
-use super::{InitiatorHost, Phase};
 use crate::host::Event;
 use crate::story::trace;
 
-impl InitiatorHost {
-    /// From now on it proves who it is by this secret: it leaves the controller that it has with
-    /// another one.
-    pub fn set_secret(&mut self, secret: Secret, now: Instant) {
-        self.options.dhchap_key = Some(KeySource::Secret(secret));
-        self.is_outdated = !matches!(self.phase, Phase::Down { .. });
-        self.leave(true, false, now);
+/// A proof under way while the host is connected.
+#[derive(Debug)]
+pub(super) struct Proving {
+    begun: Instant,
+    sequence: Sequence<Result<Reauthenticated, ConnectError>>,
+}
+
+impl Proving {
+    pub(super) fn begin(controller: &Controller, now: Instant) -> Self {
+        Self { begun: now, sequence: stepped::reauthenticate(controller) }
     }
 
-    /// Has it prove once more who it is, while it is connected.
-    pub fn prove_again(&mut self, now: Instant) {
-        if let Phase::Up(up) = &mut self.phase
-            && up.proving.is_none()
-            && !up.is_leaving
-        {
-            up.proving = Some((now, stepped::reauthenticate(&up.controller)));
-        }
+    /// When it goes on.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.sequence.due()
     }
 
-    /// It may be proving once more who it is.
-    pub(super) fn step_proof(&mut self, events: &mut Vec<Event>) {
-        let Phase::Up(up) = &mut self.phase else { return };
-        let Some((begun, sequence)) = &mut up.proving else { return };
-        let (begun, Some(done)) = (*begun, sequence.step()) else { return };
-        up.proving = None;
-        trace(|| format!("{}: it has proven again who it is: {done:?}", self.options.host_nqn));
-        match done {
-            Ok(_) if self.is_outdated => {}
-            Ok(_) => events.push(Event::Proven(begun)),
-            Err(error) if is_denied(&error) && !self.is_outdated => events.push(Event::Denied(begun)),
-            // The connection is gone.
-            Err(_) => {}
+    /// Goes on; tells what came of it, once.
+    pub(super) fn step(&mut self, host: &Nqn) -> Option<Proven> {
+        let done = self.sequence.step()?;
+        trace(|| format!("{host}: it has proven again who it is: {done:?}"));
+        Some(match done {
+            Ok(_) => Proven::Believed(self.begun),
+            Err(error) if is_denied(&error) => Proven::Denied(self.begun),
+            Err(_) => Proven::Lost,
+        })
+    }
+}
+
+/// What came of a proof that began then.
+pub(super) enum Proven {
+    Believed(Instant),
+    Denied(Instant),
+    /// The connection is gone.
+    Lost,
+}
+
+impl Proven {
+    /// What the host's user is told of it.
+    pub(super) fn event(self) -> Option<Event> {
+        match self {
+            Self::Believed(begun) => Some(Event::Proven(begun)),
+            Self::Denied(begun) => Some(Event::Denied(begun)),
+            Self::Lost => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
 use ebof_nvme::{Nsid, Sqe, Status};
 
-use super::{Flight, Kind, World, command};
+use super::{Flight, Kind, World, command, io};
 use crate::model::{BlockValue, Op, serial};
 use crate::story::{Failure, fail};
 
@@ -78,85 +78,81 @@ impl Pairs {
     }
 }
 
-impl World {
-    /// What a command that ends has compared; for the second half of a pair, what the first has.
-    pub(super) fn take_compared(&mut self, op: Op, pair: Pair, status: Status) -> Vec<u8> {
-        match pair {
-            Pair::First if status.is_success() => self.compared.get(&op).cloned(),
-            Pair::Second { first } if self.flights.contains_key(&first) => None,
-            Pair::Second { first } => self.compared.remove(&first),
-            Pair::None | Pair::First => self.compared.remove(&op),
-        }
-        .unwrap_or_default()
+/// What a command that ends has compared; for the second half of a pair, what the first has.
+pub(super) fn take_compared(world: &mut World, op: Op, pair: Pair, status: Status) -> Vec<u8> {
+    match pair {
+        Pair::First if status.is_success() => world.compared.get(&op).cloned(),
+        Pair::Second { first } if world.flights.contains_key(&first) => None,
+        Pair::Second { first } => world.compared.remove(&first),
+        Pair::None | Pair::First => world.compared.remove(&op),
     }
+    .unwrap_or_default()
+}
 
-    /// A command with which blocks were compared will not end, or was not sent.
-    pub(super) fn forget_compared(&mut self, op: Op) {
-        let other = self.pairs.lost(op);
-        for op in other.into_iter().chain([op]) {
-            self.compared.remove(&op);
-        }
+/// A command with which blocks were compared will not end, or was not sent.
+pub(super) fn forget_compared(world: &mut World, op: Op) {
+    let other = world.pairs.lost(op);
+    for op in other.into_iter().chain([op]) {
+        world.compared.remove(&op);
     }
+}
 
-    /// Both halves of a pair have succeeded.
-    pub(super) fn replaced(&mut self, op: Op, flight: &Flight, compared: &[u8]) -> Result<(), Failure> {
-        let Some(space) = self.spaces.get(&flight.nsid) else { return Ok(()) };
-        let owner = space.blocks.owner;
-        for (lba, bytes) in flight.range.clone().zip(compared.chunks(space.blocks.block_bytes)) {
-            let Some(serial) = space.blocks.serial_of(bytes).filter(|serial| !self.repeated.contains(serial)) else {
-                continue;
-            };
-            if !self.pairs.replaced.insert((owner, lba, serial)) {
-                return fail(format!(
-                    "{op} has replaced write #{serial} of block {lba} of {owner}, which was replaced"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Something that blocks may hold.
-    pub(super) fn guess(&mut self, nsid: u32, range: &Range<u64>) -> Vec<u8> {
-        let now = self.rig.now();
-        let (space, chances) = (&self.spaces[&nsid], &mut self.rig.chances);
-        let mut bytes = space.blocks.bytes(range, 0);
-        for (lba, into) in range.clone().zip(bytes.chunks_mut(space.blocks.block_bytes)) {
-            let possible = space.blocks.possible(lba, now);
-            let value = possible.get(chances.index(possible.len().max(1))).copied();
-            space.blocks.fill_value(lba, value.unwrap_or(BlockValue::Zeros), into);
-        }
-        bytes
-    }
-
-    /// Sends Compare and Write; `false` where the queue does not take both.
-    pub(super) fn send_pair(&mut self, host: usize, queue: usize, nsid: u32, range: Range<u64>) -> bool {
-        let (first, second) = (self.rig.number(), self.rig.number());
-        let (begun, at) = (self.rig.now(), self.rig.clock.now());
-        let compared = self.guess(nsid, &range);
-        let written = self.spaces[&nsid].blocks.bytes(&range, serial(second));
-        let blocks = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-        let half = |opcode, fuse| -> Sqe {
-            let mut sqe = BlockRange::new(range.start, blocks).encode(opcode, Nsid(nsid));
-            sqe.flags |= fuse;
-            sqe
+/// Both halves of a pair have succeeded.
+pub(super) fn replaced(world: &mut World, op: Op, flight: &Flight, compared: &[u8]) -> Result<(), Failure> {
+    let Some(space) = world.spaces.get(&flight.nsid) else { return Ok(()) };
+    let owner = space.blocks.owner;
+    for (lba, bytes) in flight.range.clone().zip(compared.chunks(space.blocks.block_bytes)) {
+        let Some(serial) = space.blocks.serial_of(bytes).filter(|serial| !world.repeated.contains(serial)) else {
+            continue;
         };
-        let compare = command(half(nvm::COMPARE, FIRST), Some(Arc::from(compared.as_slice())), 0);
-        let write = command(half(nvm::WRITE, SECOND), Some(Arc::from(written)), 0);
-        if !self.hosts[host].submit_fused(queue, [(first, compare), (second, write)], at) {
-            return false;
+        if !world.pairs.replaced.insert((owner, lba, serial)) {
+            return fail(format!("{op} has replaced write #{serial} of block {lba} of {owner}, which was replaced"));
         }
-        self.rig.count("pairs");
-        let flight = |kind| Flight { range: range.clone(), ..Flight::new(host, nsid, kind, begun, at) };
-        self.submitted(first, queue, flight(Kind::Compare), nvm::COMPARE);
-        self.submitted(second, queue, flight(Kind::Write { fua: false }), nvm::WRITE);
-        self.pairs.begin(first, second);
-        self.compared.insert(first, compared);
-        if let Some(space) = self.spaces.get_mut(&nsid) {
-            space.blocks.begin_read(first, begun);
-        }
-        self.begin_write(second, nsid, range, begun);
-        true
     }
+    Ok(())
+}
+
+/// Something that blocks may hold.
+pub(super) fn guess(world: &mut World, nsid: u32, range: &Range<u64>) -> Vec<u8> {
+    let now = world.rig.now();
+    let (space, chances) = (&world.spaces[&nsid], &mut world.rig.chances);
+    let mut bytes = space.blocks.bytes(range, 0);
+    for (lba, into) in range.clone().zip(bytes.chunks_mut(space.blocks.block_bytes)) {
+        let possible = space.blocks.possible(lba, now);
+        let value = possible.get(chances.index(possible.len().max(1))).copied();
+        space.blocks.fill_value(lba, value.unwrap_or(BlockValue::Zeros), into);
+    }
+    bytes
+}
+
+/// Sends Compare and Write; `false` where the queue does not take both.
+pub(super) fn send_pair(world: &mut World, host: usize, queue: usize, nsid: u32, range: Range<u64>) -> bool {
+    let (first, second) = (world.rig.number(), world.rig.number());
+    let (begun, at) = (world.rig.now(), world.rig.clock.now());
+    let compared = guess(world, nsid, &range);
+    let written = world.spaces[&nsid].blocks.bytes(&range, serial(second));
+    let blocks = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+    let half = |opcode, fuse| -> Sqe {
+        let mut sqe = BlockRange::new(range.start, blocks).encode(opcode, Nsid(nsid));
+        sqe.flags |= fuse;
+        sqe
+    };
+    let compare = command(half(nvm::COMPARE, FIRST), Some(Arc::from(compared.as_slice())), 0);
+    let write = command(half(nvm::WRITE, SECOND), Some(Arc::from(written)), 0);
+    if !world.hosts[host].submit_fused(queue, [(first, compare), (second, write)], at) {
+        return false;
+    }
+    world.rig.count("pairs");
+    let flight = |kind| Flight { range: range.clone(), ..Flight::new(host, nsid, kind, begun, at) };
+    world.submitted(first, queue, flight(Kind::Compare), nvm::COMPARE);
+    world.submitted(second, queue, flight(Kind::Write { fua: false }), nvm::WRITE);
+    world.pairs.begin(first, second);
+    world.compared.insert(first, compared);
+    if let Some(space) = world.spaces.get_mut(&nsid) {
+        space.blocks.begin_read(first, begun);
+    }
+    io::begin_write(world, second, nsid, range, begun);
+    true
 }
 
 #[cfg(test)]

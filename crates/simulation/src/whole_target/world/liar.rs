@@ -24,7 +24,7 @@ use ebof_nvme::{Nsid, Sqe};
 use zerocopy::IntoBytes;
 
 use super::super::acts::{HOSTS, Lie};
-use super::{World, command};
+use super::{World, command, io};
 use crate::host::Host;
 use crate::host::liar::{Claim, ENTRIES, Plan, Reflection};
 use crate::host::proof::Prover;
@@ -75,245 +75,243 @@ impl Threats {
     }
 }
 
-impl World {
-    /// Connections of a host may end for a reason of its own.
-    pub(super) fn threaten(&mut self, host: usize) {
-        self.threats.counts[host] = if self.hosts[host].is_live() { 1 } else { 2 };
-    }
+/// Connections of a host may end for a reason of its own.
+pub(super) fn threaten(world: &mut World, host: usize) {
+    world.threats.counts[host] = if world.hosts[host].is_live() { 1 } else { 2 };
+}
 
-    /// The same, of all hosts.
-    pub(super) fn threaten_all(&mut self) {
-        (0..HOSTS).for_each(|host| self.threaten(host));
-    }
+/// The same, of all hosts.
+pub(super) fn threaten_all(world: &mut World) {
+    (0..HOSTS).for_each(|host| threaten(world, host));
+}
 
-    /// Lies about who he is, and waits some time for what comes of it.
-    pub(super) fn lie(&mut self, number: usize, lie: Lie, linger: Duration) -> Result<(), Failure> {
-        let Some(victim) = self.proofs.as_ref().and_then(|proofs| proofs.one_of(number)) else { return Ok(()) };
-        let before = self.undisturbed();
-        let times = if lie == Lie::Flood { 1 + self.rig.chances.below(12) } else { 1 };
-        for _ in 0..times {
-            self.begin_lie(victim, lie, linger);
+/// Lies about who he is, and waits some time for what comes of it.
+pub(super) fn lie(world: &mut World, number: usize, lie: Lie, linger: Duration) -> Result<(), Failure> {
+    let Some(victim) = world.proofs.as_ref().and_then(|proofs| proofs.one_of(number)) else { return Ok(()) };
+    let before = undisturbed(world);
+    let times = if lie == Lie::Flood { 1 + world.rig.chances.below(12) } else { 1 };
+    for _ in 0..times {
+        begin_lie(world, victim, lie, linger);
+    }
+    for _ in 0..world.rig.chances.below(400) {
+        if world.liar.is_idle() || world.rig.disk.is_off() {
+            break;
         }
-        for _ in 0..self.rig.chances.below(400) {
-            if self.liar.is_idle() || self.rig.disk.is_off() {
-                break;
+        world.step()?;
+    }
+    check(world)?;
+    if world.rig.disk.is_off() {
+        return Ok(());
+    }
+    let after = undisturbed(world);
+    let lost = before.iter().find(|&&(host, cntlid)| !world.threats.has(host) && !after.contains(&(host, cntlid)));
+    match lost {
+        Some((host, cntlid)) => fail(format!("host {host} has lost its controller {cntlid} by a lie: {lie:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Hosts that have no reason to lose their controllers, and those.
+fn undisturbed(world: &World) -> Vec<(usize, u16)> {
+    let now = world.rig.clock.now();
+    let is_slow = |host: usize| world.flights.values().any(|flight| flight.host == host && flight.at + LONG < now);
+    let all = world.hosts.iter().enumerate().filter(|(host, _)| !world.threats.has(*host) && !is_slow(*host));
+    all.filter_map(|(host, state)| Some((host, state.live_cntlid()?))).collect()
+}
+
+/// The target shows nothing of him, and reports nothing but that he was refused. He may have
+/// been given the number of a controller that is about to end, and is older.
+fn check(world: &mut World) -> Result<(), Failure> {
+    let Some(life) = &mut world.life else { return Ok(()) };
+    let his = format!(" {}:", Fabric::address(HOSTS));
+    let is_his = |event: &Event| event.kind != EventKind::ConnectionRefused && event.message.contains(&his);
+    if let Some(event) = life.take_events().iter().find(|event| is_his(event)) {
+        return fail(format!("an event is about a liar: {}", event.message));
+    }
+    let (now, today) = (world.rig.clock.now(), world.rig.clock.unix_time());
+    let shown = life.controllers();
+    let is_his = |controller: &ControllerStatus| {
+        let mut given = world.liar.controllers().filter(|(cntlid, _)| *cntlid == controller.cntlid);
+        let since = Duration::from_millis(controller.connected_since_unix_ms);
+        let is_whole = controller.queues.iter().any(|queue| queue.id == 0);
+        is_whole && given.any(|(_, begun)| today - (now - begun) <= since)
+    };
+    let is_a_hosts = |cntlid| world.hosts.iter().any(|host| host.live_cntlid() == Some(cntlid));
+    match shown.iter().find(|controller| is_his(controller) && !is_a_hosts(controller.cntlid)) {
+        Some(controller) => fail(format!("what a liar was given is shown: {controller:?}")),
+        None => Ok(()),
+    }
+}
+
+fn begin_lie(world: &mut World, victim: usize, lie: Lie, linger: Duration) {
+    let now = world.rig.clock.now();
+    let Some(plan) = plan(world, victim, lie) else { return };
+    let cntlid = world.hosts[victim].live_cntlid();
+    // Some of it is tried on an I/O queue of the host's controller.
+    let is_io = lie == Lie::Io || lie != Lie::Admin && cntlid.is_some() && world.rig.chances.percent(40);
+    let queue = if is_io { 1 + u16::try_from(world.rig.chances.below(4)).unwrap_or(0) } else { 0 };
+    let (host, id) = identity(world, victim);
+    let claim = Claim { host, id, queue, cntlid: cntlid.unwrap_or(1) };
+    let Some(wire) = wire_of_liar(world, queue) else { return };
+    world.rig.note(|| format!("somebody says that he is host {victim}, queue {queue}: {lie:?}"));
+    world.rig.count("lies");
+    world.liar.begin(wire, &claim, plan, now, linger);
+}
+
+fn wire_of_liar(world: &mut World, queue: u16) -> Option<Wire> {
+    let (clock, carriage, chances) = (&world.rig.clock, world.carriage, &mut world.rig.chances);
+    let from = Fabric::address(HOSTS);
+    let life = world.life.as_mut()?;
+    match chances.below(3) {
+        0 => {
+            let way = RdmaRoute { fabric: world.fabric.clone(), from };
+            Wire::rdma(&way, queue, usize::from(ENTRIES), chances.number())
+        }
+        1 => life.connect(usize::from(ENTRIES)).map(Wire::loopback),
+        _ => {
+            let (end, far, watch) = stream::pair(clock, carriage, chances.number());
+            life.accept_from(0, from, far)
+                .then(|| Wire::tcp(end, watch, chances.percent(30), 4096, usize::from(ENTRIES)))
+        }
+    }
+}
+
+/// What is tried.
+fn plan(world: &mut World, victim: usize, lie: Lie) -> Option<Plan> {
+    let now = world.rig.clock.now();
+    let clock = world.rig.clock.clone();
+    Some(match lie {
+        Lie::Admin => Plan::Commands(admin_commands(world)),
+        Lie::Io => Plan::Commands(io_commands(world, victim)),
+        Lie::Secret => Plan::Prove(Prover { secret: secrets::secret(&mut world.rig.chances), clock }),
+        Lie::OldSecret => {
+            let secret = world.proofs.as_ref()?.old_secret(victim, now)?;
+            Plan::Prove(Prover { secret, clock })
+        }
+        Lie::Reflect => Plan::Reflect(match world.rig.chances.below(3) {
+            0 => Reflection::Challenge,
+            1 => Reflection::Another,
+            _ => Reflection::Response(overheard(world, victim).pop().unwrap_or_default()),
+        }),
+        Lie::Replay => Plan::Say(overheard(world, victim).into()),
+        Lie::Nonsense => {
+            let mut messages: VecDeque<Vec<u8>> = overheard(world, victim).into();
+            for _ in 0..1 + world.rig.chances.below(4) {
+                let random = &mut world.rig.chances;
+                let mut message = vec![0; 1 + random.index(300)];
+                random.fill(&mut message);
+                // AUTH_TYPE and AUTH_ID that there are.
+                message[0] = random.weighted(&[(1, 0), (1, 1), (1, 2)]);
+                messages.push_front(message);
             }
-            self.step()?;
-        }
-        self.check_liar()?;
-        if self.rig.disk.is_off() {
-            return Ok(());
-        }
-        let after = self.undisturbed();
-        let lost = before.iter().find(|&&(host, cntlid)| !self.threats.has(host) && !after.contains(&(host, cntlid)));
-        match lost {
-            Some((host, cntlid)) => fail(format!("host {host} has lost its controller {cntlid} by a lie: {lie:?}")),
-            None => Ok(()),
-        }
-    }
-
-    /// Hosts that have no reason to lose their controllers, and those.
-    fn undisturbed(&self) -> Vec<(usize, u16)> {
-        let now = self.rig.clock.now();
-        let is_slow = |host: usize| self.flights.values().any(|flight| flight.host == host && flight.at + LONG < now);
-        let all = self.hosts.iter().enumerate().filter(|(host, _)| !self.threats.has(*host) && !is_slow(*host));
-        all.filter_map(|(host, state)| Some((host, state.live_cntlid()?))).collect()
-    }
-
-    /// The target shows nothing of him, and reports nothing but that he was refused. He may have
-    /// been given the number of a controller that is about to end, and is older.
-    fn check_liar(&mut self) -> Result<(), Failure> {
-        let Some(life) = &mut self.life else { return Ok(()) };
-        let his = format!(" {}:", Fabric::address(HOSTS));
-        let is_his = |event: &Event| event.kind != EventKind::ConnectionRefused && event.message.contains(&his);
-        if let Some(event) = life.take_events().iter().find(|event| is_his(event)) {
-            return fail(format!("an event is about a liar: {}", event.message));
-        }
-        let (now, today) = (self.rig.clock.now(), self.rig.clock.unix_time());
-        let shown = life.controllers();
-        let is_his = |controller: &ControllerStatus| {
-            let mut given = self.liar.controllers().filter(|(cntlid, _)| *cntlid == controller.cntlid);
-            let since = Duration::from_millis(controller.connected_since_unix_ms);
-            let is_whole = controller.queues.iter().any(|queue| queue.id == 0);
-            is_whole && given.any(|(_, begun)| today - (now - begun) <= since)
-        };
-        let is_a_hosts = |cntlid| self.hosts.iter().any(|host| host.live_cntlid() == Some(cntlid));
-        match shown.iter().find(|controller| is_his(controller) && !is_a_hosts(controller.cntlid)) {
-            Some(controller) => fail(format!("what a liar was given is shown: {controller:?}")),
-            None => Ok(()),
-        }
-    }
-
-    fn begin_lie(&mut self, victim: usize, lie: Lie, linger: Duration) {
-        let now = self.rig.clock.now();
-        let Some(plan) = self.plan(victim, lie) else { return };
-        let cntlid = self.hosts[victim].live_cntlid();
-        // Some of it is tried on an I/O queue of the host's controller.
-        let is_io = lie == Lie::Io || lie != Lie::Admin && cntlid.is_some() && self.rig.chances.percent(40);
-        let queue = if is_io { 1 + u16::try_from(self.rig.chances.below(4)).unwrap_or(0) } else { 0 };
-        let (host, id) = self.identity(victim);
-        let claim = Claim { host, id, queue, cntlid: cntlid.unwrap_or(1) };
-        let Some(wire) = self.wire_of_liar(queue) else { return };
-        self.rig.note(|| format!("somebody says that he is host {victim}, queue {queue}: {lie:?}"));
-        self.rig.count("lies");
-        self.liar.begin(wire, &claim, plan, now, linger);
-    }
-
-    fn wire_of_liar(&mut self, queue: u16) -> Option<Wire> {
-        let (clock, carriage, chances) = (&self.rig.clock, self.carriage, &mut self.rig.chances);
-        let from = Fabric::address(HOSTS);
-        let life = self.life.as_mut()?;
-        match chances.below(3) {
-            0 => {
-                let way = RdmaRoute { fabric: self.fabric.clone(), from };
-                Wire::rdma(&way, queue, usize::from(ENTRIES), chances.number())
+            if let Some(message) = messages.back_mut() {
+                let at = world.rig.chances.index(message.len().max(1));
+                message.truncate(at);
             }
-            1 => life.connect(usize::from(ENTRIES)).map(Wire::loopback),
-            _ => {
-                let (end, far, watch) = stream::pair(clock, carriage, chances.number());
-                life.accept_from(0, from, far)
-                    .then(|| Wire::tcp(end, watch, chances.percent(30), 4096, usize::from(ENTRIES)))
-            }
+            Plan::Say(messages)
         }
-    }
+        Lie::Flood => Plan::Wait,
+    })
+}
 
-    /// What is tried.
-    fn plan(&mut self, victim: usize, lie: Lie) -> Option<Plan> {
-        let now = self.rig.clock.now();
-        let clock = self.rig.clock.clone();
-        Some(match lie {
-            Lie::Admin => Plan::Commands(self.admin_commands()),
-            Lie::Io => Plan::Commands(self.io_commands(victim)),
-            Lie::Secret => Plan::Prove(Prover { secret: secrets::secret(&mut self.rig.chances), clock }),
-            Lie::OldSecret => {
-                let secret = self.proofs.as_ref()?.old_secret(victim, now)?;
-                Plan::Prove(Prover { secret, clock })
-            }
-            Lie::Reflect => Plan::Reflect(match self.rig.chances.below(3) {
-                0 => Reflection::Challenge,
-                1 => Reflection::Another,
-                _ => Reflection::Response(self.overheard(victim).pop().unwrap_or_default()),
-            }),
-            Lie::Replay => Plan::Say(self.overheard(victim).into()),
-            Lie::Nonsense => {
-                let mut messages: VecDeque<Vec<u8>> = self.overheard(victim).into();
-                for _ in 0..1 + self.rig.chances.below(4) {
-                    let random = &mut self.rig.chances;
-                    let mut message = vec![0; 1 + random.index(300)];
-                    random.fill(&mut message);
-                    // AUTH_TYPE and AUTH_ID that there are.
-                    message[0] = random.weighted(&[(1, 0), (1, 1), (1, 2)]);
-                    messages.push_front(message);
-                }
-                if let Some(message) = messages.back_mut() {
-                    let at = self.rig.chances.index(message.len().max(1));
-                    message.truncate(at);
-                }
-                Plan::Say(messages)
-            }
-            Lie::Flood => Plan::Wait,
-        })
+/// What a host has said in its proofs, as far as somebody could hear it.
+fn overheard(world: &World, victim: usize) -> Vec<Vec<u8>> {
+    match &world.hosts[victim] {
+        Host::Raw(raw) => raw.said.iter().cloned().collect(),
+        Host::Initiator(_) => Vec::new(),
     }
+}
 
-    /// What a host has said in its proofs, as far as somebody could hear it.
-    fn overheard(&self, victim: usize) -> Vec<Vec<u8>> {
-        match &self.hosts[victim] {
-            Host::Raw(raw) => raw.said.iter().cloned().collect(),
-            Host::Initiator(_) => Vec::new(),
-        }
-    }
+fn admin_commands(world: &mut World) -> VecDeque<(String, Command)> {
+    let nsid = Nsid(world.spaces.keys().next().copied().unwrap_or(1));
+    let identify = |cns: Cns| Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
+    let feature = |opcode, fid: Fid| Sqe::new(opcode).with_cdw(10, u32::from(fid.0));
+    let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM }.encode(Nsid::NONE);
+    let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(nsid);
+    let new: Arc<[u8]> = NewNamespace::new(512).as_bytes().into();
+    let plain = |sqe| command(sqe, None, 0);
+    let read = |sqe| command(sqe, None, 4096);
+    let all = vec![
+        ("Property Set of CC.EN", plain(Property::set(offset::CC, Cc::ENABLE.0))),
+        ("Property Set of CC.SHN", plain(Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0))),
+        ("Property Set of 0", plain(Property::set(offset::CC, 0))),
+        ("Identify Controller", read(identify(Cns::CONTROLLER))),
+        ("Identify Namespace", read(identify(Cns::NAMESPACE))),
+        ("list of namespaces", read(identify(Cns::ACTIVE_NAMESPACE_LIST))),
+        ("Get Log Page", read(GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL))),
+        ("notifications", read(GetLogPage::new(Lid::RESERVATION_NOTIFICATION, 64).encode(Nsid::ALL))),
+        ("Set Features", plain(feature(admin::SET_FEATURES, Fid::NUMBER_OF_QUEUES).with_cdw(11, 0x0003_0003))),
+        ("Keep Alive Timer", plain(feature(admin::SET_FEATURES, Fid::KEEP_ALIVE_TIMER).with_cdw(11, 1000))),
+        ("Asynchronous Event Request", plain(Sqe::new(admin::ASYNC_EVENT_REQUEST))),
+        ("Keep Alive", plain(Sqe::new(admin::KEEP_ALIVE))),
+        ("Abort", plain(Sqe::new(admin::ABORT).with_cdw(10, 1))),
+        ("Abort of queue 0", plain(Sqe::new(admin::ABORT).with_cdw(10, 0x0001_0000))),
+        ("creation", command(create, Some(new), 0)),
+        ("deletion", plain(delete)),
+        ("Format", plain(Format::new(0).encode(nsid))),
+        ("Format of all", plain(Format::new(0).encode(Nsid::ALL))),
+        ("Sanitize", plain(Sanitize::new(SanitizeAction::BlockErase).encode())),
+    ];
+    some_of(world, all)
+}
 
-    fn admin_commands(&mut self) -> VecDeque<(String, Command)> {
-        let nsid = Nsid(self.spaces.keys().next().copied().unwrap_or(1));
-        let identify = |cns: Cns| Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
-        let feature = |opcode, fid: Fid| Sqe::new(opcode).with_cdw(10, u32::from(fid.0));
-        let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM }.encode(Nsid::NONE);
-        let delete = NamespaceManagement { select: ManagementSelect::Delete, csi: Csi::NVM }.encode(nsid);
-        let new: Arc<[u8]> = NewNamespace::new(512).as_bytes().into();
-        let plain = |sqe| command(sqe, None, 0);
-        let read = |sqe| command(sqe, None, 4096);
-        let all = vec![
-            ("Property Set of CC.EN", plain(Property::set(offset::CC, Cc::ENABLE.0))),
-            ("Property Set of CC.SHN", plain(Property::set(offset::CC, Cc::ENABLE.with_shutdown(1).0))),
-            ("Property Set of 0", plain(Property::set(offset::CC, 0))),
-            ("Identify Controller", read(identify(Cns::CONTROLLER))),
-            ("Identify Namespace", read(identify(Cns::NAMESPACE))),
-            ("list of namespaces", read(identify(Cns::ACTIVE_NAMESPACE_LIST))),
-            ("Get Log Page", read(GetLogPage::new(Lid::CHANGED_NAMESPACES, 4096).encode(Nsid::ALL))),
-            ("notifications", read(GetLogPage::new(Lid::RESERVATION_NOTIFICATION, 64).encode(Nsid::ALL))),
-            ("Set Features", plain(feature(admin::SET_FEATURES, Fid::NUMBER_OF_QUEUES).with_cdw(11, 0x0003_0003))),
-            ("Keep Alive Timer", plain(feature(admin::SET_FEATURES, Fid::KEEP_ALIVE_TIMER).with_cdw(11, 1000))),
-            ("Asynchronous Event Request", plain(Sqe::new(admin::ASYNC_EVENT_REQUEST))),
-            ("Keep Alive", plain(Sqe::new(admin::KEEP_ALIVE))),
-            ("Abort", plain(Sqe::new(admin::ABORT).with_cdw(10, 1))),
-            ("Abort of queue 0", plain(Sqe::new(admin::ABORT).with_cdw(10, 0x0001_0000))),
-            ("creation", command(create, Some(new), 0)),
-            ("deletion", plain(delete)),
-            ("Format", plain(Format::new(0).encode(nsid))),
-            ("Format of all", plain(Format::new(0).encode(Nsid::ALL))),
-            ("Sanitize", plain(Sanitize::new(SanitizeAction::BlockErase).encode())),
-        ];
-        self.some_of(all)
-    }
+fn io_commands(world: &mut World, victim: usize) -> VecDeque<(String, Command)> {
+    let Some(nsid) = world.spaces.keys().next().copied() else { return VecDeque::new() };
+    let (space, id) = (&world.spaces[&nsid], Nsid(nsid));
+    let bytes = space.blocks.block_bytes;
+    let mark: Arc<[u8]> = vec![0xa5; bytes].into();
+    let first = BlockRange::new(io::lba(world, nsid, 0), 1);
+    let key = super::reserve::key(victim);
+    let register = Register {
+        action: RegisterAction::Unregister,
+        ignore_existing_key: true,
+        persistence: PersistenceChange::None,
+    };
+    let acquire = |action| Acquire { action, ignore_existing_key: false, rtype: 1 }.encode(id);
+    let keys = AcquireKeys { crkey: key.into(), prkey: super::reserve::key((victim + 1) % HOSTS).into() };
+    let clear = Release { action: ReleaseAction::Clear, ignore_existing_key: false, rtype: 0 };
+    let plain = |sqe| command(sqe, None, 0);
+    let with = |sqe, data: &[u8]| command(sqe, Some(data.into()), 0);
+    let both = RegisterKeys { crkey: key.into(), nrkey: key.into() };
+    let all = vec![
+        ("Read", command(first.encode(nvm::READ, id), None, bytes)),
+        ("Write", command(first.encode(nvm::WRITE, id), Some(Arc::clone(&mark)), 0)),
+        ("Compare", command(first.encode(nvm::COMPARE, id), Some(mark), 0)),
+        ("Write Zeroes", plain(first.encode(nvm::WRITE_ZEROES, id))),
+        ("Write Uncorrectable", plain(first.encode(nvm::WRITE_UNCORRECTABLE, id))),
+        ("Flush", plain(Sqe::new(nvm::FLUSH).with_nsid(Nsid::ALL))),
+        ("Reservation Register", with(register.encode(id), both.as_bytes())),
+        ("preemption", with(acquire(AcquireAction::PreemptAndAbort), keys.as_bytes())),
+        ("Reservation Acquire", with(acquire(AcquireAction::Acquire), keys.as_bytes())),
+        ("Clear", with(clear.encode(id), ReleaseKey { crkey: key.into() }.as_bytes())),
+        ("Disconnect", plain(Sqe::new(FABRICS).with_nsid(Nsid(fabrics::DISCONNECT.into())))),
+    ];
+    some_of(world, all)
+}
 
-    fn io_commands(&mut self, victim: usize) -> VecDeque<(String, Command)> {
-        let Some(nsid) = self.spaces.keys().next().copied() else { return VecDeque::new() };
-        let (space, id) = (&self.spaces[&nsid], Nsid(nsid));
-        let bytes = space.blocks.block_bytes;
-        let mark: Arc<[u8]> = vec![0xa5; bytes].into();
-        let first = BlockRange::new(self.lba(nsid, 0), 1);
-        let key = super::reserve::key(victim);
-        let register = Register {
-            action: RegisterAction::Unregister,
-            ignore_existing_key: true,
-            persistence: PersistenceChange::None,
-        };
-        let acquire = |action| Acquire { action, ignore_existing_key: false, rtype: 1 }.encode(id);
-        let keys = AcquireKeys { crkey: key.into(), prkey: super::reserve::key((victim + 1) % HOSTS).into() };
-        let clear = Release { action: ReleaseAction::Clear, ignore_existing_key: false, rtype: 0 };
-        let plain = |sqe| command(sqe, None, 0);
-        let with = |sqe, data: &[u8]| command(sqe, Some(data.into()), 0);
-        let both = RegisterKeys { crkey: key.into(), nrkey: key.into() };
-        let all = vec![
-            ("Read", command(first.encode(nvm::READ, id), None, bytes)),
-            ("Write", command(first.encode(nvm::WRITE, id), Some(Arc::clone(&mark)), 0)),
-            ("Compare", command(first.encode(nvm::COMPARE, id), Some(mark), 0)),
-            ("Write Zeroes", plain(first.encode(nvm::WRITE_ZEROES, id))),
-            ("Write Uncorrectable", plain(first.encode(nvm::WRITE_UNCORRECTABLE, id))),
-            ("Flush", plain(Sqe::new(nvm::FLUSH).with_nsid(Nsid::ALL))),
-            ("Reservation Register", with(register.encode(id), both.as_bytes())),
-            ("preemption", with(acquire(AcquireAction::PreemptAndAbort), keys.as_bytes())),
-            ("Reservation Acquire", with(acquire(AcquireAction::Acquire), keys.as_bytes())),
-            ("Clear", with(clear.encode(id), ReleaseKey { crkey: key.into() }.as_bytes())),
-            ("Disconnect", plain(Sqe::new(FABRICS).with_nsid(Nsid(fabrics::DISCONNECT.into())))),
-        ];
-        self.some_of(all)
-    }
+fn some_of(world: &mut World, all: Vec<(&'static str, Command)>) -> VecDeque<(String, Command)> {
+    let percent = world.rig.chances.weighted(&[(1, 20), (1, 60), (1, 100)]);
+    let some = all.into_iter().filter(|_| world.rig.chances.percent(percent));
+    some.map(|(name, command)| (name.to_owned(), command)).collect()
+}
 
-    fn some_of(&mut self, all: Vec<(&'static str, Command)>) -> VecDeque<(String, Command)> {
-        let percent = self.rig.chances.weighted(&[(1, 20), (1, 60), (1, 100)]);
-        let some = all.into_iter().filter(|_| self.rig.chances.percent(percent));
-        some.map(|(name, command)| (name.to_owned(), command)).collect()
-    }
+/// The name and the identifier of a host.
+fn identity(world: &World, host: usize) -> (ebof_nvme::Nqn, [u8; 16]) {
+    (world.names[host].clone(), super::host_id(host))
+}
 
-    /// The name and the identifier of a host.
-    fn identity(&self, host: usize) -> (ebof_nvme::Nqn, [u8; 16]) {
-        (self.names[host].clone(), super::host_id(host))
+/// He does what there is to do.
+pub(super) fn step(world: &mut World) -> Result<(), Failure> {
+    world.threats.step(world.rig.clock.now());
+    if world.rig.disk.is_off() {
+        return Ok(());
     }
+    for what in world.liar.step(world.rig.clock.now())? {
+        world.rig.count(what);
+    }
+    Ok(())
+}
 
-    /// He does what there is to do.
-    pub(super) fn step_liar(&mut self) -> Result<(), Failure> {
-        self.threats.step(self.rig.clock.now());
-        if self.rig.disk.is_off() {
-            return Ok(());
-        }
-        for what in self.liar.step(self.rig.clock.now())? {
-            self.rig.count(what);
-        }
-        Ok(())
-    }
-
-    pub(super) fn due_of_liar(&self, now: Instant) -> Option<Instant> {
-        self.liar.due(now)
-    }
+pub(super) fn due(world: &World, now: Instant) -> Option<Instant> {
+    world.liar.due(now)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebof_authentication::Secret;
 use ebof_nvme::Nqn;
 
-use super::World;
+use super::{World, liar};
 use crate::host::secrets::{self, SecretStore};
 use crate::random::Random;
 use crate::story::{Failure, fail};
@@ -80,80 +80,78 @@ impl Proofs {
     }
 }
 
-impl World {
-    /// A host proves once more who it is.
-    pub(super) fn prove(&mut self, host: usize) -> Result<(), Failure> {
-        let now = self.rig.clock.now();
-        if self.proofs.as_ref().is_some_and(|proofs| proofs.hosts.contains_key(&host)) {
-            self.rig.count("proven again");
-            self.hosts[host].prove_again(now)?;
-        }
-        Ok(())
+/// A host proves once more who it is.
+pub(super) fn prove(world: &mut World, host: usize) -> Result<(), Failure> {
+    let now = world.rig.clock.now();
+    if world.proofs.as_ref().is_some_and(|proofs| proofs.hosts.contains_key(&host)) {
+        world.rig.count("proven again");
+        world.hosts[host].prove_again(now)?;
     }
+    Ok(())
+}
 
-    /// The secret of a host changes: the host learns of it some time later. Meanwhile the target
-    /// takes both, or does not take the host's, which is a mistake.
-    pub(super) fn rekey(&mut self, host: usize, is_mistake: bool, pause: Duration) -> Result<(), Failure> {
-        let now = self.rig.clock.now();
-        let new = secrets::secret(&mut self.rig.chances);
-        let Some(proofs) = &mut self.proofs else { return Ok(()) };
-        let Some(standing) = proofs.hosts.get_mut(&host).filter(|standing| standing.next.is_none()) else {
-            return Ok(());
-        };
-        if is_mistake {
-            proofs.keys.set(&standing.nqn, vec![new.clone()]);
-            standing.wrong = Some(now);
-        } else {
-            let both = if self.rig.chances.percent(50) { [&new, &standing.secret] } else { [&standing.secret, &new] };
-            proofs.keys.set(&standing.nqn, both.map(Secret::clone).to_vec());
-        }
-        (standing.next, standing.changed) = (Some((now + pause, new)), now);
-        self.rig.count("secrets changed");
-        self.rig.note(|| format!("host {host} is to have another secret, is_mistake: {is_mistake}"));
-        self.reread_keys()
+/// The secret of a host changes: the host learns of it some time later. Meanwhile the target
+/// takes both, or does not take the host's, which is a mistake.
+pub(super) fn rekey(world: &mut World, host: usize, is_mistake: bool, pause: Duration) -> Result<(), Failure> {
+    let now = world.rig.clock.now();
+    let new = secrets::secret(&mut world.rig.chances);
+    let Some(proofs) = &mut world.proofs else { return Ok(()) };
+    let Some(standing) = proofs.hosts.get_mut(&host).filter(|standing| standing.next.is_none()) else {
+        return Ok(());
+    };
+    if is_mistake {
+        proofs.keys.set(&standing.nqn, vec![new.clone()]);
+        standing.wrong = Some(now);
+    } else {
+        let both = if world.rig.chances.percent(50) { [&new, &standing.secret] } else { [&standing.secret, &new] };
+        proofs.keys.set(&standing.nqn, both.map(Secret::clone).to_vec());
     }
+    (standing.next, standing.changed) = (Some((now + pause, new)), now);
+    world.rig.count("secrets changed");
+    world.rig.note(|| format!("host {host} is to have another secret, is_mistake: {is_mistake}"));
+    reread_keys(world)
+}
 
-    /// Hosts get secrets that the target knows already, and it forgets those of before.
-    pub(super) fn step_proofs(&mut self) -> Result<(), Failure> {
-        let now = self.rig.clock.now();
-        let Some(proofs) = &mut self.proofs else { return Ok(()) };
-        let mut changed = Vec::new();
-        for (&host, standing) in &mut proofs.hosts {
-            let Some((_, new)) = standing.next.take_if(|(at, _)| *at <= now) else { continue };
-            proofs.keys.set(&standing.nqn, vec![new.clone()]);
-            self.hosts[host].set_secret(new.clone(), &self.rig.clock, now);
-            let old = std::mem::replace(&mut standing.secret, new);
-            (standing.wrong, standing.changed, standing.old) = (None, now, Some((now, old)));
-            changed.push(host);
-        }
-        changed.iter().for_each(|&host| self.threaten(host));
-        if changed.is_empty() { Ok(()) } else { self.reread_keys() }
+/// Hosts get secrets that the target knows already, and it forgets those of before.
+pub(super) fn step(world: &mut World) -> Result<(), Failure> {
+    let now = world.rig.clock.now();
+    let Some(proofs) = &mut world.proofs else { return Ok(()) };
+    let mut changed = Vec::new();
+    for (&host, standing) in &mut proofs.hosts {
+        let Some((_, new)) = standing.next.take_if(|(at, _)| *at <= now) else { continue };
+        proofs.keys.set(&standing.nqn, vec![new.clone()]);
+        world.hosts[host].set_secret(new.clone(), &world.rig.clock, now);
+        let old = std::mem::replace(&mut standing.secret, new);
+        (standing.wrong, standing.changed, standing.old) = (None, now, Some((now, old)));
+        changed.push(host);
     }
+    changed.iter().for_each(|&host| liar::threaten(world, host));
+    if changed.is_empty() { Ok(()) } else { reread_keys(world) }
+}
 
-    fn reread_keys(&mut self) -> Result<(), Failure> {
-        if self.rig.disk.is_off() {
-            return Ok(());
-        }
-        self.life.as_ref().map_or(Ok(()), Life::reread_keys)
+fn reread_keys(world: &mut World) -> Result<(), Failure> {
+    if world.rig.disk.is_off() {
+        return Ok(());
     }
+    world.life.as_ref().map_or(Ok(()), Life::reread_keys)
+}
 
-    /// A host has proven who it is, by what it had since then.
-    pub(super) fn proven(&mut self, host: usize, begun: Instant) -> Result<(), Failure> {
-        self.rig.count("proofs");
-        let standing = self.proofs.as_ref().and_then(|proofs| proofs.hosts.get(&host));
-        let is_wrong = standing.and_then(|standing| standing.wrong).is_some_and(|since| since + TOLD < begun);
-        if is_wrong { fail(format!("host {host} has proven who it is by a secret that is none")) } else { Ok(()) }
-    }
+/// A host has proven who it is, by what it had since then.
+pub(super) fn proven(world: &mut World, host: usize, begun: Instant) -> Result<(), Failure> {
+    world.rig.count("proofs");
+    let standing = world.proofs.as_ref().and_then(|proofs| proofs.hosts.get(&host));
+    let is_wrong = standing.and_then(|standing| standing.wrong).is_some_and(|since| since + TOLD < begun);
+    if is_wrong { fail(format!("host {host} has proven who it is by a secret that is none")) } else { Ok(()) }
+}
 
-    /// A host was not believed, in a transaction that began then.
-    pub(super) fn denied(&mut self, host: usize, begun: Instant) -> Result<(), Failure> {
-        self.rig.note(|| format!("host {host} is not believed"));
-        self.rig.count("proofs denied");
-        self.threaten(host);
-        let standing = self.proofs.as_ref().and_then(|proofs| proofs.hosts.get(&host));
-        if standing.is_some_and(|standing| standing.wrong.is_some() || standing.changed + TOLD >= begun) {
-            return Ok(());
-        }
-        fail(format!("host {host} is not believed, and has the secret"))
+/// A host was not believed, in a transaction that began then.
+pub(super) fn denied(world: &mut World, host: usize, begun: Instant) -> Result<(), Failure> {
+    world.rig.note(|| format!("host {host} is not believed"));
+    world.rig.count("proofs denied");
+    liar::threaten(world, host);
+    let standing = world.proofs.as_ref().and_then(|proofs| proofs.hosts.get(&host));
+    if standing.is_some_and(|standing| standing.wrong.is_some() || standing.changed + TOLD >= begun) {
+        return Ok(());
     }
+    fail(format!("host {host} is not believed, and has the secret"))
 }
