@@ -29,7 +29,7 @@ use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
 use crate::shared::bindings::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
-use crate::shared::fence::Fence;
+use crate::shared::fence::{Fence, quiesced_after};
 use crate::shared::{GeneratedPsk, Info};
 use crate::wait::{Cancel, Waiter};
 
@@ -125,7 +125,8 @@ impl Attempt<'_> {
         self.async_events(&mut engine, &identify).await?;
         let namespaces = if io_queues > 0 { self.namespaces(&mut engine).await? } else { None };
         let nvm = if io_queues > 0 { self.nvm_controller(&mut engine).await? } else { None };
-        let fence = Arc::new(Fence::new(self.quiesced_after(&identify)));
+        let keep_alive = Duration::from_millis(u64::from(self.options.keep_alive_ms));
+        let fence = Arc::new(Fence::new(quiesced_after(&identify, keep_alive, self.options.fence_tmo)));
         let limits = Limits::new(&identify, nvm.as_ref(), cap.page_min_bytes()).within(engine.transfer_max());
         let io_entries = u32::from(self.options.queue_entries()).min(cap.mqes());
         let io_entries = u16::try_from(io_entries).unwrap_or(u16::MAX);
@@ -147,17 +148,6 @@ impl Attempt<'_> {
                 fence,
             },
         ))
-    }
-
-    /// How long the controller may execute commands of an association that was lost (TP4129): until
-    /// it notices, and then for the Command Quiesce Time. Controllers that say neither how long,
-    /// nor can be told by another one of the subsystem, are taken to end at once, as on Linux.
-    fn quiesced_after(&self, identify: &IdentifyController) -> Duration {
-        let keep_alive = Duration::from_millis(u64::from(self.options.keep_alive_ms));
-        match (identify.cqt.get(), identify.ccrl) {
-            (0, 0) => self.options.fence_tmo,
-            (quiesce_ms, _) => keep_alive + Duration::from_millis(u64::from(quiesce_ms)).max(self.options.fence_tmo),
-        }
     }
 
     /// Secure channel concatenation: authenticates on an Admin Queue without TLS, which ends then.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use ebof_nvme::identify::field::nmic;
 use ebof_nvme::log::AnaState;
 use ebof_nvme::{Nqn, Nsid};
 
@@ -351,7 +352,7 @@ impl Subsystem {
                 }
             };
             match &first {
-                Some(first) if first.head() != namespace.head() => {
+                Some(first) if first.head() != namespace.head() || !is_shared(first) => {
                     tracing::error!(
                         nsid = nsid.0,
                         address = %path.controller.options().address(),
@@ -441,6 +442,12 @@ pub enum AddPathError {
         /// Of the one that was to be added.
         there: String,
     },
+    /// A namespace belongs to its controller alone (NMIC): with the same number, another controller
+    /// has another one.
+    Private {
+        /// Which.
+        nsid: Nsid,
+    },
     /// There are [`PATHS_MAX`] already.
     TooMany,
     /// The threads that send commands got no queue pairs over it.
@@ -480,6 +487,11 @@ impl std::fmt::Display for AddPathError {
                 f,
                 "not a path of the same device: namespace {nsid} has the {what} {there}, and {here} on the paths that \
                  are there: writing to both would mix two namespaces; look at the two targets' configurations"
+            ),
+            Self::Private { nsid } => write!(
+                f,
+                "not a path of the same device: namespace {nsid} is private to its controller (NMIC), so another \
+                 controller has another one; make a device of its own with --duplicate-connect"
             ),
             Self::TooMany => write!(f, "there are {PATHS_MAX} paths already: disconnect one of them first"),
             Self::Queues(error) => write!(
@@ -543,6 +555,9 @@ fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
         Err(Error::NoSuchNamespace(_)) => return Ok(()),
         Err(error) => return Err(AddPathError::Queues(error)),
     };
+    if !is_shared(head) || !is_shared(&namespace) {
+        return Err(AddPathError::Private { nsid });
+    }
     let there = describe(&namespace);
     let differs = || here.iter().zip(&there).find(|((_, here), (_, there))| here != there);
     if let Some(((what, here), (_, there))) = differs() {
@@ -556,6 +571,11 @@ fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
     }
     path.bind(namespace);
     Ok(())
+}
+
+/// Whether other controllers may have the namespace, too.
+fn is_shared(namespace: &Namespace) -> bool {
+    namespace.identify().nmic & nmic::SHARED != 0
 }
 
 /// What has to be the same over all paths.

@@ -10,6 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ebof_nvme::identify::IdentifyController;
+use ebof_nvme::identify::field::ctratt;
+
 use crate::wait::lock::lock;
 
 /// What stands between a command whose fate is unknown and its repetition. One for each
@@ -56,9 +59,40 @@ impl Fence {
     }
 }
 
+/// How long a controller may execute commands of an association that was lost (TP4129): until it
+/// notices, and then for the Command Quiesce Time. One for which all traffic keeps the association
+/// alive (TBKAS) looks at the end of each Keep Alive Timeout, and notices after two of them.
+/// Controllers that neither say how long, nor can be reset by another one of the subsystem, are
+/// taken to end after `otherwise`.
+pub(crate) fn quiesced_after(identify: &IdentifyController, keep_alive: Duration, otherwise: Duration) -> Duration {
+    let quiesce = Duration::from_millis(u64::from(identify.cqt.get()));
+    if quiesce.is_zero() && identify.ccrl == 0 {
+        return otherwise;
+    }
+    let is_by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
+    keep_alive * if is_by_traffic { 2 } else { 1 } + quiesce.max(otherwise)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_controller_is_done_when_it_has_noticed_and_quiesced() {
+        let identify = |cqt: u16, ccrl, ctratt: u32| IdentifyController {
+            cqt: cqt.into(),
+            ccrl,
+            ctratt: ctratt.into(),
+            ..IdentifyController::default()
+        };
+        let after = |identify: &IdentifyController, otherwise| {
+            quiesced_after(identify, Duration::from_secs(5), Duration::from_secs(otherwise)).as_secs()
+        };
+        assert_eq!([0, 3].map(|otherwise| after(&identify(0, 0, 0), otherwise)), [0, 3]);
+        let by_traffic = ctratt::TRAFFIC_BASED_KEEP_ALIVE;
+        assert_eq!([0, 3].map(|otherwise| after(&identify(2000, 0, 0), otherwise)), [7, 8]);
+        assert_eq!([after(&identify(2000, 1, by_traffic), 0), after(&identify(0, 1, 0), 0)], [12, 5]);
+    }
 
     #[test]
     fn a_fence_ends_with_its_time_or_when_it_is_lifted() {
