@@ -44,6 +44,7 @@ mod ocp;
 mod on_device;
 pub(crate) mod pages;
 mod passthru;
+mod persistent;
 pub(crate) mod property;
 pub(crate) mod question;
 pub(crate) mod rdma_check;
