@@ -30,6 +30,11 @@ impl ConnectAllView {
         Self { wrong, ..self }
     }
 
+    /// Whether there is nothing to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connected.is_empty() && self.skipped.is_empty() && self.failed.is_empty()
+    }
+
     /// Whether all was connected that was to be.
     pub(crate) fn is_success(&self) -> bool {
         let is_error = |error: &anyhow::Error| error.downcast_ref::<Diagnostics>().is_none_or(|it| it.errors() > 0);

@@ -8,7 +8,8 @@ use super::connect::Front;
 use super::connect_file::FromFile;
 use super::everything::Everything;
 use super::fabric::FabricArgs;
-use super::services::{Places, Rules, sources};
+use super::persistent::{HeldService, Persistent};
+use super::services::{DiscoveryService, NamedSubsystem, Places, Rules, sources};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::show;
@@ -52,9 +53,37 @@ impl ConnectAll {
         wrong.0.extend(excluded_wrong.0);
         wrong.tell();
         let mut run = Everything::new(self.front.into(), rules, global);
+        if self.fabric.is_persistent() {
+            return self.hold(run, sources.services, &sources.subsystems, global);
+        }
         run.follow_services(sources.services, &sources.subsystems, global)?;
         let view = run.into_view().with_wrong(wrong.0);
         show(global, &view)?;
         Ok(if view.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Connects what files name, and holds the services.
+    fn hold(
+        self,
+        mut run: Everything,
+        services: Vec<DiscoveryService>,
+        subsystems: &[NamedSubsystem],
+        global: &Global,
+    ) -> Outcome {
+        let services = run.without_excluded(services);
+        let (once, held): (Vec<_>, Vec<_>) = services.into_iter().partition(|it| it.fabric.is_asked_once());
+        if !once.is_empty() || !subsystems.is_empty() {
+            run.follow_services(once, subsystems, global)?;
+        }
+        let view = run.into_view();
+        if !view.is_empty() {
+            show(global, &view)?;
+        }
+        let held = held.into_iter().map(|mut service| {
+            // That the command line says counts for all.
+            service.fabric.vanished = service.fabric.vanished.or(self.fabric.vanished);
+            HeldService { service, front: self.front.into(), first_log: None }
+        });
+        Persistent::new(global).run(held.collect())
     }
 }

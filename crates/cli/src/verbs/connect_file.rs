@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use super::Outcome;
 use super::connections::{self, ConnectionRow, Sort};
 use super::everything::Everything;
+use super::persistent::{HeldService, Persistent};
 use super::services::{DiscoveryService, NamedSubsystem, Places, Rules};
 use crate::failure;
 use crate::global::Global;
@@ -54,7 +55,20 @@ impl FromFile {
             entry.fabric.owner = entry.fabric.owner.take().or_else(|| self.owner.clone());
         }
         let (sender, tried) = channel();
-        for (number, entry) in entries.iter().cloned().enumerate() {
+        let is_held =
+            |entry: &ConnectionRow| self.retry && entry.sort == Sort::Discovery && entry.fabric.is_persistent();
+        let held: Vec<HeldService> = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| is_held(entry))
+            .map(|(number, entry)| hold(number, entry, &sender))
+            .collect();
+        let holder = (!held.is_empty()).then(|| {
+            let persistent = Persistent::new(global);
+            let thread = std::thread::Builder::new().name("ebof-persistent".to_owned());
+            thread.spawn(move || persistent.run(held)).context("starting a thread for discovery services")
+        });
+        for (number, entry) in entries.iter().cloned().enumerate().filter(|(_, entry)| !is_held(entry)) {
             let (sender, global, retry) = (sender.clone(), global.clone(), self.retry);
             let thread = std::thread::Builder::new().name("ebof-connect".to_owned());
             thread
@@ -68,7 +82,27 @@ impl FromFile {
         let wrong = if self.retry { Vec::new() } else { wrong.0 };
         let view = round.follow(&tried, &self.path).with_wrong(wrong);
         show(global, &view)?;
+        if let Some(holder) = holder {
+            // Until a signal ends it.
+            return holder?.join().unwrap_or_else(|_| Err(anyhow::anyhow!("holding discovery services has failed")));
+        }
         Ok(if view.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// An entry that is held, and tells what becomes of its first log.
+fn hold(number: usize, entry: &ConnectionRow, tell: &Sender<Tried>) -> HeldService {
+    let ConnectionRow { fabric, listed, place, .. } = entry.clone();
+    let place = place.or_else(|| Some(entry.name.clone()));
+    let tell = tell.clone();
+    let first_log = move |outcome| {
+        // Nobody listens where the boot has gone on.
+        let _unheard = tell.send((number, outcome));
+    };
+    HeldService {
+        service: DiscoveryService { fabric, listed, place },
+        front: entry.front,
+        first_log: Some(Box::new(first_log)),
     }
 }
 

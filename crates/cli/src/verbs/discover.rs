@@ -32,6 +32,10 @@ impl Discover {
                           without TLS";
             return Err(Failure::usage(message, advice).into());
         }
+        if self.fabric.is_persistent() || self.fabric.vanished.is_some() {
+            let message = "--persistent and --vanished are for what connects: `discover` lists what is there now";
+            return Err(Failure::usage(message, "use `ebof connect-all --persistent`").into());
+        }
         let places = Places::default();
         let Sources { services, wrong, .. } = sources(&self.fabric, &places)?;
         wrong.tell();

@@ -42,7 +42,8 @@ pub(super) enum Fate {
     There(String),
     /// It is not to be connected.
     LeftAlone,
-    Failed,
+    /// With the reason, in a line.
+    Failed(String),
 }
 
 /// Connects everything that discovery services list.
@@ -77,8 +78,12 @@ impl Everything {
         Self { front, rules, timeout: global.timeout(), ..Self::default() }
     }
 
+    /// Takes paths as known: they are left as they are.
+    pub(super) fn know<'a>(&mut self, fates: impl Iterator<Item = (&'a Path, &'a Fate)>) {
+        self.outcomes.extend(fates.map(|(path, fate)| (path.clone(), fate.clone())));
+    }
+
     /// What became of the paths.
-    #[cfg(test)]
     pub(super) fn outcomes(&self) -> &HashMap<Path, Fate> {
         &self.outcomes
     }
@@ -182,7 +187,7 @@ impl Everything {
     }
 
     /// Those of services that files name which no exclusion names.
-    fn without_excluded(&mut self, services: Vec<DiscoveryService>) -> Vec<DiscoveryService> {
+    pub(super) fn without_excluded(&mut self, services: Vec<DiscoveryService>) -> Vec<DiscoveryService> {
         let mut asked = Vec::new();
         for service in services {
             let reason = service.place.as_ref().and_then(|_| self.rules.excluded_service(&service.fabric));
@@ -347,8 +352,9 @@ impl Everything {
                 match lacks_tls(fabric, entry) {
                     Some(security) => {
                         let path = (transport, nqn.to_string(), same_host(&traddr), trsvcid);
-                        if self.outcomes.insert(path, Fate::Failed).is_none() {
-                            self.view.failed.push((nqn.to_string(), no_tls(security, trsvcid).into()));
+                        let error = no_tls(security, trsvcid).into();
+                        if self.outcomes.insert(path, failed(&error)).is_none() {
+                            self.view.failed.push((nqn.to_string(), error));
                         }
                     }
                     None => self.connect(fabric, &nqn, &traddr, trsvcid, None),
@@ -414,8 +420,9 @@ impl Everything {
     fn try_path(&mut self, fabric: &FabricArgs, nqn: &Nqn, traddr: &str, trsvcid: u16, transport: Transport) -> Fate {
         let place = (transport, traddr.to_owned(), trsvcid);
         if let Some(error) = self.dead_at(&place) {
+            let fate = failed(&error);
             self.view.failed.push((nqn.to_string(), error));
-            return Fate::Failed;
+            return fate;
         }
         self.tried += 1;
         let request = fabric.request(traddr, trsvcid, nqn.as_str(), self.front);
@@ -438,11 +445,17 @@ impl Everything {
                 {
                     self.dead.insert(place, None);
                 }
-                self.view.failed.push((nqn.to_string(), anyhow::Error::new(error)));
-                Fate::Failed
+                let error = anyhow::Error::new(error);
+                let fate = failed(&error);
+                self.view.failed.push((nqn.to_string(), error));
+                fate
             }
         }
     }
+}
+
+fn failed(error: &anyhow::Error) -> Fate {
+    Fate::Failed(failure::text(error).lines().next().unwrap_or_default().to_owned())
 }
 
 /// What is said of a log with more records than are read.
@@ -522,7 +535,7 @@ mod tests {
         let mut waiting = Vec::new();
         run.follow_all(&service, &vec![record(4420); 4096], &mut waiting);
         assert_eq!((run.view.failed.len(), run.tried, waiting.len()), (1, 0, 0));
-        assert_eq!(run.outcomes().get(&path(4420)), Some(&Fate::Failed));
+        assert!(matches!(run.outcomes().get(&path(4420)), Some(Fate::Failed(_))));
         run.tried = CONNECTS_MAX;
         run.follow_all(&service, &[record(4421), record(4422)], &mut waiting);
         assert_eq!(run.view.failed.len(), 1, "no more than that are tried");
@@ -596,10 +609,8 @@ mod tests {
         let mut waiting = Vec::new();
         let refers = DiscoveryEntry { subtype: SubsystemType::REFERRAL.0, ..record(8011) };
         run.follow_all(&service("-t tcp -a 127.0.0.1"), &[record(4420), record(4421), refers], &mut waiting);
-        assert_eq!(
-            (run.outcomes()[&path(4420)].clone(), run.outcomes()[&path(4421)].clone()),
-            (Fate::LeftAlone, Fate::Failed)
-        );
+        assert_eq!(run.outcomes()[&path(4420)], Fate::LeftAlone);
+        assert!(matches!(run.outcomes()[&path(4421)], Fate::Failed(_)));
         assert!(waiting.is_empty());
         let reason = run.view.skipped[0].1.clone();
         assert!(reason.starts_with("left alone: ") && reason.ends_with("exclusions.conf:2 excludes it"), "{reason}");

@@ -69,6 +69,10 @@ pub(crate) struct FabricArgs {
         value_name = "no|auto|force"
     )]
     pub(super) persistent: Option<Persistence>,
+    /// With --persistent, what becomes of what the service does not list any more, if this has
+    /// connected it [default: keep]
+    #[arg(long, value_enum, value_name = "keep|disconnect")]
+    pub(super) vanished: Option<Vanished>,
     /// Of the discovery log, only what is at the port that is asked (PLEO), if the service can do
     /// that
     #[arg(long)]
@@ -93,6 +97,15 @@ pub(super) enum Persistence {
     #[value(alias = "yes")]
     Auto,
     Force,
+}
+
+/// What becomes of what a discovery service does not list any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Vanished {
+    /// It stays connected
+    Keep,
+    /// It is disconnected, unless somebody uses it
+    Disconnect,
 }
 
 /// Secrets on the command line, where others can see them: for scripts that were written for
@@ -235,11 +248,21 @@ impl FabricArgs {
             let message = "--port-local and --all-subsystems are for discovery services";
             return Err(Failure::unsupported(message, "leave them away: `connect` names what is connected"));
         }
-        if self.is_persistent() {
-            let message = "--persistent is for discovery services";
+        if self.is_persistent() || self.vanished.is_some() {
+            let message = "--persistent and --vanished are for discovery services";
             return Err(Failure::unsupported(message, "leave it away: a subsystem stays connected until `disconnect`"));
         }
         Ok(())
+    }
+
+    /// Whether it may not stay.
+    pub(super) fn is_asked_once(&self) -> bool {
+        self.persistent == Some(Persistence::No)
+    }
+
+    /// Whether what it does not list any more is disconnected.
+    pub(super) fn goes_when_vanished(&self) -> bool {
+        self.vanished == Some(Vanished::Disconnect)
     }
 
     /// What of the discovery log is asked for.
@@ -289,6 +312,7 @@ impl FabricArgs {
             owner: _,
             confine,
             persistent,
+            vanished,
             port_local,
             all_subsystems,
             config,
@@ -304,6 +328,7 @@ impl FabricArgs {
             || *duplicate_connect
             || confine.is_some()
             || persistent.is_some()
+            || vanished.is_some()
             || *port_local
             || *all_subsystems
             || config.is_some()

@@ -47,6 +47,7 @@ mod on_device;
 pub(crate) mod pages;
 mod passthru;
 mod path;
+mod persistent;
 pub(crate) mod property;
 mod qualify;
 pub(crate) mod question;

@@ -145,7 +145,7 @@ impl Rules {
 }
 
 /// The ports of discovery services that name none.
-fn usual_ports(service: &FabricArgs) -> [u16; 2] {
+pub(super) fn usual_ports(service: &FabricArgs) -> [u16; 2] {
     match service.transport.as_str() {
         // nvme-cli's port for it: 8009 is assigned to TCP only.
         "rdma" => [IO_PORT, DISCOVERY_PORT],

@@ -29,6 +29,7 @@ mod key_advice;
 mod keys;
 mod missing;
 mod monitoring;
+mod persistent;
 mod picture;
 mod program;
 mod qualify;
