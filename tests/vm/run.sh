@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh: runs scenarios with virtual machines and counts their checks.
 #
-# run.sh [SCENARIO...]        without a name, all of scenarios/ but peers and concat; -l lists them
+# run.sh [SCENARIO...]        without a name, all of scenarios/ but peers, concat and measure-paths; -l lists them
 #   EBOF             the binary under test (default: target/release/ebof, else target/debug/ebof, of this repository)
 #   EBOF_VERBS_TESTS crates/verbs/tests/alone, built (default: the newest one in target/debug/deps)
 #   EBOF_SERVER_TESTS crates/server/tests/it, likewise

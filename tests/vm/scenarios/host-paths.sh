@@ -19,6 +19,7 @@ guest() {
   check "modprobe" modprobe -a ublk_drv veth sch_netem nvmet nvmet-tcp || return
   check "a network namespace with two links" links || return
   truncate -s 64M /root/disk.img
+  truncate -s 16M /root/linux.img
   check "ebof serve listens on both" target_up || { note </target.log; return; }
   nqn=$served
   check "ebof connect over the first link" "$ebof" connect -t tcp -a 10.1.0.1 -s 4420 -n $nqn -k 5 -c 1 || return
@@ -26,7 +27,7 @@ guest() {
   check "it makes a block device" test -b "$device" || return
   check_says "ebof connect over the second link makes a path of it" 'nvme0c1, a path of nvme0' \
     "$ebof" connect -t tcp -a 10.2.0.1 -s 4420 -n $nqn -k 5 -c 1 || return
-  check_equal "there is one block device" 1 "$(lsblk -dno NAME | grep -c ublkb)"
+  check_equal "there is one block device for each namespace" 2 "$(lsblk -dno NAME | grep -c ublkb)"
   check_says "ebof list-subsys has both paths" 'nvme0c1 tcp traddr=10.2.0.1,trsvcid=4420 live optimized' "$ebof" list-subsys
   note <<<"$out"
   check_says "ebof show-topology, too" 'nvme0c0 tcp traddr=10.1.0.1,trsvcid=4420 live optimized /dev/ublkb' "$ebof" show-topology
@@ -59,7 +60,7 @@ listen = "tcp://10.2.0.1:4420"
 [[subsystems]]
 nqn = "$served"
 allow_any_host = true
-namespaces = ["/root/disk.img"]
+namespaces = ["/root/disk.img", "/root/linux.img"]
 TOML
   start target ip netns exec target "$ebof" serve --confine all --state /root/state --control /root/control.sock --config /root/paths.toml
   until_true 30 eval "reached 1 && reached 2"
@@ -117,7 +118,8 @@ step_own_target() {
   during "a link goes one way only" 4000 goes_one_way is_whole
   during "a link loses packets" 4000 loses_packets is_whole
   during "the target stops for a while" 8000 stops continues
-  during "the target is killed, and started again" 15000 dies is_back
+  during "the target is killed, and started again" 8000 dies is_back
+  step_late_writes
   local policy
   for policy in round-robin queue-depth latency numa; do
     check "ebof path --policy $policy" "$ebof" path nvme0 --policy $policy
@@ -125,6 +127,56 @@ step_own_target() {
   done
   note < <("$ebof" path nvme0)
 }
+
+# Writes that a link delays until after they were repeated over the other one, and the blocks were
+# written again: they must not be executed then. With Linux' host they are, on its own namespace.
+rounds=${EBOF_VM_ROUNDS:-1}
+step_late_writes() {
+  local round linux jobs
+  step "late writes"
+  check "modprobe nvme-tcp" modprobe nvme-tcp
+  check "the first link is the one to use" target_set port fabric1 ana.1=non-optimized
+  linux_kato=30 linux_connects && linux=$(namespace_device 2)
+  check "Linux' host has its namespace over both links" test -b "$linux" || return
+  for ((round = 1; round <= rounds; round++)); do
+    here delay 8s limit 10000
+    filled "$linux" 0xaa &
+    jobs[0]=$!
+    check "Linux' host has sent writes over the first link" until_true 20 sends 1
+    filled "$device" 0xaa &
+    jobs[1]=$!
+    check "ebof's, too" until_true 5 sends 2
+    # What was sent is on its way; what tells of the end comes after it.
+    check "the connections over the link end" ss -K dst 10.1.0.1
+    wait "${jobs[@]}"
+    filled "$device" 0xbb
+    filled "$linux" 0xbb
+    sleep 8
+    check_equal "round $round: no block of $device is an old one" 0 "$(old_blocks "$device")"
+    note <<<"of 50 blocks that Linux' host wrote in the same way, $(old_blocks "$linux") are old ones"
+    [[ $(old_blocks "$linux") == 0 ]] || linux_is_stale=yes
+    check "the link is as before" is_whole
+    check "Linux has both paths" until_true 60 linux_is_live
+  done
+  check "both links are" target_set port fabric1 ana.1=
+  check_equal "the trial is one: Linux' host has old blocks" yes "${linux_is_stale:-no}"
+  check "nvme disconnect" nvme disconnect -n $served
+}
+linux_connects() {
+  nqn=$served
+  local link
+  for link in 1 2; do
+    check "nvme connect over link $link" nvme connect -t tcp -a 10.$link.0.1 -s 4420 -n $served -q nqn.2014-08.org.example:linux -I 00112233-4455-6677-8899-aabbccddeeff -k ${linux_kato:-5} -c 1 -i 1 || return
+  done
+  until_true 60 linux_is_live && until_true 30 namespace_device 2
+}
+linux_is_live() { [[ $(cat /sys/class/nvme/nvme*/state | sort | uniq -c | xargs) == "2 live" ]]; }
+filled() {
+  timeout 60 fio --name=fill --filename="$1" --rw=write --bs=4k --size=200k --iodepth=50 --ioengine=libaio --direct=1 --buffer_pattern="$2" >/tmp/filled 2>&1 || echo "$1 is not filled"
+}
+# Whether so many connections over the first link have data under way.
+sends() { (($(ss -tnH dst 10.1.0.1 | awk '$3 > 4096' | wc -l) >= $1)); }
+old_blocks() { dd if="$1" bs=4k count=50 iflag=direct status=none | od -An -v -tx1 -w4096 | grep -c '^ aa'; }
 
 step_kernel_target() {
   step "the kernel's target with ANA groups"
