@@ -269,7 +269,7 @@ impl Persistent {
                 );
             }
             Fate::LeftAlone => {
-                self.tell("left-alone", &[("nqn", &nqn), ("address", &at)], &format!("{nqn} at {at} is left alone"))
+                self.tell("left-alone", &[("nqn", &nqn), ("address", &at)], &format!("{nqn} at {at} is left alone"));
             }
             Fate::Failed(reason) => {
                 self.tell(
