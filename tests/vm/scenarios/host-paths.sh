@@ -144,7 +144,9 @@ step_late_writes() {
     jobs[0]=$!
     filled "$linux" 0xaa &
     jobs[1]=$!
-    check "Linux' host has sent writes over the first link" until_true 20 linux_sends
+    check "Linux' host has sent writes over the first link" until_true 20 linux_sends || {
+      note < <(cat /sys/class/nvme/nvme*/address; tail -n 1 /sys/class/nvme/nvme*/nvme*c*n*/{ana_state,inflight} 2>&1; cat /tmp/filled; dmesg | tail -n 5)
+    }
     # What was sent is on its way; what tells of the end comes after it. Ours notices by itself.
     check "Linux' host gives the path up" linux_gives_up
     wait "${jobs[@]}"
