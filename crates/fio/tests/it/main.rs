@@ -221,15 +221,18 @@ fn the_namespace_can_be_given_in_three_ways_and_several_at_once() {
     }
 }
 
-/// Passes connections on until it is told to end them, and takes no new ones then.
+/// Passes connections on until it is told to end them, and takes no new ones then. First it holds
+/// what comes, so that commands are outstanding at the end.
 fn relay(to: u16) -> (u16, impl FnOnce()) {
     use std::io::{Read as _, Write as _};
     use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let open = Arc::new(Mutex::new(Some(Vec::<TcpStream>::new())));
-    let for_thread = Arc::clone(&open);
+    let (for_thread, holds) = (Arc::clone(&open), Arc::new(AtomicBool::new(false)));
+    let is_held = Arc::clone(&holds);
     std::thread::spawn(move || {
         for host in listener.incoming().map_while(Result::ok) {
             let mut open = for_thread.lock().unwrap();
@@ -239,10 +242,12 @@ fn relay(to: u16) -> (u16, impl FnOnce()) {
                 let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 to.set_nodelay(true).unwrap();
                 open.push(to.try_clone().unwrap());
+                let is_held = Arc::clone(&is_held);
                 std::thread::spawn(move || {
                     let mut bytes = vec![0; 1 << 16];
                     while let Ok(count @ 1..) = from.read(&mut bytes) {
-                        if to.write_all(&bytes[..count]).is_err() {
+                        if is_held.load(Ordering::Relaxed) || to.write_all(&bytes[..count]).is_err() {
+                            std::thread::sleep(Duration::from_millis(500));
                             break;
                         }
                     }
@@ -252,6 +257,8 @@ fn relay(to: u16) -> (u16, impl FnOnce()) {
         }
     });
     let cut = move || {
+        holds.store(true, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
         for stream in open.lock().unwrap().take().unwrap() {
             let _gone = stream.shutdown(Shutdown::Both);
         }
