@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Device, Engine, Io, Operation, Request, Segments, Submitted};
-use ebof_initiator::{Completion, Data, Namespace, QueuePair};
+use ebof_initiator::{Completion, Data, PathQueue, QueuePair, SubmitError};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::BlockRange;
 use ebof_nvme::opcode::nvm;
@@ -38,6 +38,7 @@ pub(crate) struct LaneCompletion {
 pub(crate) enum Lane {
     Fabric { queue: QueuePair<Block>, encoder: Encoder },
     Shared { lane: SharedLane, encoder: Encoder },
+    Paths { queue: PathQueue<Block>, encoder: Encoder },
     Local { device: Arc<dyn Device>, io: Io, ready: Vec<LaneCompletion>, pending: usize, length: usize },
 }
 
@@ -48,10 +49,15 @@ impl Lane {
         Ok(match source {
             OpenedSource::Fabric { namespace, queues: Some(queues), .. } => Self::Shared {
                 lane: SharedLane::new(if job.hipri { queues.polled() } else { queues.clone() }, depth),
-                encoder: Encoder::new(namespace),
+                encoder: Encoder::new(namespace.nsid(), namespace.block_bytes(), namespace.protection()),
             },
             OpenedSource::Fabric { controller, namespace, queues: None } => {
-                Self::Fabric { queue: controller.queue_pair()?, encoder: Encoder::new(namespace) }
+                let encoder = Encoder::new(namespace.nsid(), namespace.block_bytes(), namespace.protection());
+                Self::Fabric { queue: controller.queue_pair()?, encoder }
+            }
+            OpenedSource::Paths { namespace, .. } => {
+                let encoder = Encoder::new(namespace.nsid(), namespace.block_bytes(), namespace.protection());
+                Self::Paths { queue: PathQueue::new(namespace)?, encoder }
             }
             OpenedSource::Local(device) => Self::Local {
                 device: Arc::clone(device),
@@ -67,6 +73,7 @@ impl Lane {
     pub(crate) fn capacity(&self) -> usize {
         match self {
             Self::Fabric { queue, .. } => queue.capacity(),
+            Self::Paths { queue, .. } => queue.capacity(),
             Self::Shared { .. } | Self::Local { .. } => usize::MAX,
         }
     }
@@ -74,7 +81,7 @@ impl Lane {
     /// `count` buffers of `length` bytes.
     pub(crate) fn blocks(&self, length: usize, count: usize) -> Vec<Block> {
         match self {
-            Self::Fabric { .. } | Self::Shared { .. } => Block::together(length, count),
+            Self::Fabric { .. } | Self::Shared { .. } | Self::Paths { .. } => Block::together(length, count),
             // A memory drive takes the pages of a buffer that is a whole region in place of its
             // own. What is compared does the work: with one block more, none is a whole region, and
             // data are copied.
@@ -93,9 +100,12 @@ impl Lane {
             Self::Fabric { queue, encoder } => {
                 let length = block.length;
                 let (sqe, data) = encoder.command(next, block);
-                queue.submit(sqe, data, slot).map_err(|refused| {
-                    (refused.reason.to_string(), refused.data.into_buffer().unwrap_or_else(|| Block::new(length)))
-                })
+                queue.submit(sqe, data, slot).map_err(|refused| not_submitted(refused, length))
+            }
+            Self::Paths { queue, encoder } => {
+                let length = block.length;
+                let (sqe, data) = encoder.command(next, block);
+                queue.submit(sqe, data, slot).map_err(|refused| not_submitted(refused, length))
             }
             Self::Shared { lane, encoder } => {
                 let (sqe, data) = encoder.command(next, block);
@@ -138,6 +148,9 @@ impl Lane {
             Self::Fabric { queue, .. } => {
                 queue.wait(Some(deadline)).map(|done| done.map(fabric_done)).map_err(|error| error.to_string())
             }
+            Self::Paths { queue, .. } => {
+                queue.wait(Some(deadline)).map(|done| done.map(fabric_done)).map_err(|error| error.to_string())
+            }
             Self::Shared { lane, .. } => Ok(lane.wait(deadline).map(shared_done)),
             Self::Local { io, ready, pending, length, .. } => {
                 *pending = 0;
@@ -156,6 +169,7 @@ impl Lane {
     pub(crate) fn next_ready(&mut self) -> Option<LaneCompletion> {
         match self {
             Self::Fabric { queue, .. } => queue.next_ready().map(fabric_done),
+            Self::Paths { queue, .. } => queue.next_ready().map(fabric_done),
             Self::Shared { lane, .. } => lane.next_ready().map(shared_done),
             Self::Local { io, ready, length, .. } => {
                 ready.pop().or_else(|| io.poll().map(|done| local_done(done, *length)))
@@ -172,10 +186,8 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    fn new(namespace: &Namespace) -> Self {
-        let nsid = namespace.nsid();
-        let protection = namespace.protection();
-        Self { nsid, block_bytes: u64::from(namespace.block_bytes()), protection }
+    fn new(nsid: Nsid, block_bytes: u32, protection: ProtectionType) -> Self {
+        Self { nsid, block_bytes: u64::from(block_bytes), protection }
     }
 
     /// The command for an operation.
@@ -197,6 +209,10 @@ const fn engine(ioengine: Ioengine) -> Engine {
         Ioengine::IoUring => Engine::Uring,
         Ioengine::Threads => Engine::Threads,
     }
+}
+
+fn not_submitted(refused: SubmitError<Block>, length: usize) -> (String, Block) {
+    (refused.reason.to_string(), refused.data.into_buffer().unwrap_or_else(|| Block::new(length)))
 }
 
 /// Completions of shared queues do not contain the slot.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use ebof_backend::{Device, Spec};
-use ebof_initiator::{ConnectError, Controller, Namespace, Options, Queues};
+use ebof_initiator::{
+    ConnectError, ConnectPathsError, Controller, Namespace, Options, PathNamespace, Queues, Subsystem,
+};
 use ebof_nvme::Nsid;
 
 use crate::block::Block;
@@ -16,6 +18,9 @@ pub enum Source {
     /// A namespace, over NVMe/TCP. Number and size of the queues follow the job, unless
     /// [`QueueUse`] says otherwise.
     Fabric(Box<Options>, Nsid),
+    /// The same over several paths: each thread has a queue over each of them. What is about a path
+    /// is repeated over another one.
+    Paths(Vec<Options>, Nsid),
     /// A file, a block device, memory or null, on this machine. Files and devices bypass the page
     /// cache if possible, unless the specification says otherwise.
     Local(Spec),
@@ -36,6 +41,12 @@ pub enum SourceError {
     /// Connecting failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// Connecting the paths failed.
+    #[error(transparent)]
+    Paths(Box<ConnectPathsError>),
+    /// Threads cannot share queues over several paths.
+    #[error("threads do not share queues over several paths: leave the numbers of queues away, and each has its own")]
+    SharedPaths,
     /// The controller or the namespace cannot be used.
     #[error(transparent)]
     Fabric(#[from] ebof_initiator::Error),
@@ -45,6 +56,12 @@ pub enum SourceError {
     /// The local device fails.
     #[error(transparent)]
     Device(#[from] ebof_backend::Error),
+}
+
+impl From<ConnectPathsError> for SourceError {
+    fn from(error: ConnectPathsError) -> Self {
+        Self::Paths(Box::new(error))
+    }
 }
 
 /// The queues of a controller that the threads of a load use.
@@ -61,6 +78,7 @@ pub struct QueueUse {
 /// An open source.
 pub(crate) enum OpenedSource {
     Fabric { controller: Controller, namespace: Namespace, queues: Option<Queues<Block>> },
+    Paths { subsystem: Subsystem, namespace: PathNamespace },
     Local(Arc<dyn Device>),
 }
 
@@ -83,13 +101,10 @@ impl Source {
         match self {
             Self::Fabric(options, nsid) => {
                 let mut options = (**options).clone();
-                let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
                 if queues.shared {
                     options.queue_size = queues.size.unwrap_or(options.queue_size);
                 } else {
-                    let threads = jobs.iter().fold(0, |sum: u16, job| sum.saturating_add(job.threads));
-                    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (threads, 0, 0);
-                    options.queue_size = queues.size.unwrap_or(depth.saturating_add(1));
+                    one_for_each_thread(&mut options, jobs, queues);
                 }
                 let controller = Controller::connect(&options)?;
                 let opened = controller.namespace(*nsid).and_then(|namespace| {
@@ -101,6 +116,24 @@ impl Source {
                 }
                 Ok(opened?)
             }
+            Self::Paths(_, _) if queues.shared => Err(SourceError::SharedPaths),
+            Self::Paths(paths, nsid) => {
+                let mut paths = paths.clone();
+                paths.iter_mut().for_each(|options| one_for_each_thread(options, jobs, queues));
+                let subsystem = Subsystem::connect(&paths)?;
+                // What is measured would be something else.
+                if !subsystem.unreachable().is_empty() {
+                    subsystem.disconnect();
+                    return Err(ConnectPathsError::Unreachable(subsystem.unreachable().to_vec()).into());
+                }
+                match subsystem.namespace(*nsid) {
+                    Ok(namespace) => Ok(OpenedSource::Paths { subsystem, namespace }),
+                    Err(error) => {
+                        subsystem.disconnect();
+                        Err(error.into())
+                    }
+                }
+            }
             Self::Local(spec) => Ok(OpenedSource::Local(open_direct(spec)?)),
             Self::Device(device, _) => Ok(OpenedSource::Local(Arc::clone(device))),
         }
@@ -110,10 +143,8 @@ impl Source {
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Fabric(options, nsid) => {
-                let transport = options.transport.protocol().name();
-                format!("nvme+{transport}://{}/{}/{nsid}", options.address(), options.nqn)
-            }
+            Self::Fabric(options, nsid) => uri(options, *nsid),
+            Self::Paths(paths, nsid) => paths.iter().map(|path| uri(path, *nsid)).collect::<Vec<_>>().join(","),
             Self::Local(spec) => match &spec.source {
                 ebof_backend::Source::Memory { .. } => "mem".to_owned(),
                 ebof_backend::Source::Null { .. } => "null".to_owned(),
@@ -123,6 +154,19 @@ impl Source {
             Self::Device(_, name) => name.clone(),
         }
     }
+}
+
+/// Each thread of the jobs has a queue of its own.
+fn one_for_each_thread(options: &mut Options, jobs: &[Job], queues: QueueUse) {
+    let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
+    let threads = jobs.iter().fold(0, |sum: u16, job| sum.saturating_add(job.threads));
+    (options.nr_io_queues, options.nr_write_queues, options.nr_poll_queues) = (threads, 0, 0);
+    options.queue_size = queues.size.unwrap_or(depth.saturating_add(1));
+}
+
+fn uri(options: &Options, nsid: Nsid) -> String {
+    let transport = options.transport.protocol().name();
+    format!("nvme+{transport}://{}/{}/{nsid}", options.address(), options.nqn)
 }
 
 /// Opens a local device; bypasses the page cache, or uses it if the file system does not support
@@ -141,9 +185,13 @@ pub fn open_direct(spec: &Spec) -> Result<Arc<dyn Device>, ebof_backend::OpenErr
 impl Drop for OpenedSource {
     /// Says goodbye: a process that only ends looks to the target like one that crashed.
     fn drop(&mut self) {
-        if let Self::Fabric { controller, queues, .. } = self {
-            *queues = None;
-            controller.clone().disconnect();
+        match self {
+            Self::Fabric { controller, queues, .. } => {
+                *queues = None;
+                controller.clone().disconnect();
+            }
+            Self::Paths { subsystem, .. } => subsystem.disconnect(),
+            Self::Local(_) => {}
         }
     }
 }
@@ -153,6 +201,11 @@ impl OpenedSource {
     pub(crate) fn geometry(&self) -> (u64, u32, u64) {
         match self {
             Self::Fabric { namespace, .. } => {
+                let size = u64::try_from(namespace.size_bytes()).unwrap_or(u64::MAX);
+                let block = namespace.block_bytes();
+                (size, block, u64::from(namespace.max_transfer_blocks()) * u64::from(block))
+            }
+            Self::Paths { namespace, .. } => {
                 let size = u64::try_from(namespace.size_bytes()).unwrap_or(u64::MAX);
                 let block = namespace.block_bytes();
                 (size, block, u64::from(namespace.max_transfer_blocks()) * u64::from(block))

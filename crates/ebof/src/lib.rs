@@ -57,6 +57,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Several paths
+//!
+//! A [`Subsystem`] has several addresses of one subsystem. A [`PathNamespace`] has the calls of a
+//! [`Namespace`], which go over the best path and go on over another one when it is lost.
+//!
+//! ```
+//! # let target = ebof::Target::start_text(
+//! #     "[[ports]]\nname = \"here\"\nlisten = \"tcp://127.0.0.1:0\"\n\
+//! #      [[ports]]\nname = \"there\"\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystems]]\n\
+//! #      nqn = \"nqn.2014-08.org.example:drive0\"\nallow_any_host = true\nnamespaces = [\"mem:64Mi\"]\n",
+//! # )?;
+//! # let uris = target.addresses().into_iter();
+//! # let uris = uris.map(|(_, address)| format!("nvme+tcp://{address}/nqn.2014-08.org.example:drive0"));
+//! # let uris: Vec<String> = uris.collect();
+//! use ebof::{Nsid, Options, Subsystem, Uri};
+//!
+//! let uris = [Uri::parse(&uris[0])?, Uri::parse(&uris[1])?];
+//! let subsystem = Subsystem::connect(&uris.each_ref().map(Options::from_uri))?;
+//! assert!(subsystem.unreachable().is_empty() && subsystem.paths().len() == 2);
+//! let namespace = subsystem.namespace(Nsid(1))?;
+//! namespace.write(0, &[7; 4096], false)?;
+//! let mut data = [0; 4096];
+//! namespace.read(0, &mut data)?;
+//! assert_eq!(data, [7; 4096]);
+//!
+//! subsystem.disconnect();
+//! # target.stop(std::time::Duration::from_secs(5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Without a socket
 //!
 //! A host in the process of its target reaches it in memory: in tests, and where a program serves
@@ -107,8 +137,9 @@
 #![forbid(unsafe_code)]
 
 pub use ebof_initiator::{
-    AsyncNamespace, Completion, ConnectError, Controller, Data, DiscoveryLog, Error, Namespace, Options, QueuePair,
-    Queues, discover,
+    AddPathError, AsyncNamespace, Completion, ConnectError, ConnectPathsError, Controller, Data, DiscoveryLog, Error,
+    Namespace, Options, PathId, PathNamespace, PathPolicy, PathReport, QueuePair, Queues, Subsystem, UnreachablePath,
+    discover,
 };
 pub use ebof_manage::{Config, Diagnostics};
 pub use ebof_nvme::uri::Uri;

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use ebof_initiator::split_paths;
 use ebof_nvme::uri::{Transport, Uri};
 use ebof_nvme::{Nqn, Nsid};
 
@@ -34,22 +35,23 @@ const FORMS: &str = "write --filename='nvme+tcp\\://HOST\\:PORT/NQN/NSID' with a
     or --filename='traddr=HOST trsvcid=PORT nqn=NQN ns=NSID' with a backslash before colons";
 
 impl NamespaceAddress {
-    /// The address in the option `uri`, or else in `name`. With `uri`, the name is only a label.
-    pub(crate) fn find(name: &str, uri: Option<&str>) -> Result<Self, AddressError> {
+    /// The paths in the option `uri`, or else in `name`: at least one. With `uri`, the name is only
+    /// a label.
+    pub(crate) fn find(name: &str, uri: Option<&str>) -> Result<Vec<Self>, AddressError> {
         if Uri::looks_like(name) {
-            return Self::of_uri(name);
+            return Self::of_uris(name);
         }
         if name.contains("%3A") || name.contains("%3a") {
             let name = name.replace("%3A", ":").replace("%3a", ":");
             if Uri::looks_like(&name) {
-                return Self::of_uri(&name);
+                return Self::of_uris(&name);
             }
         }
         if name.split([' ', '\t', ',']).any(|word| word.starts_with("traddr=")) {
-            return Self::of_words(name);
+            return Ok(vec![Self::of_words(name)?]);
         }
         if let Some(uri) = uri {
-            return Self::of_uri(uri);
+            return Self::of_uris(uri);
         }
         if matches!(name, "nvme+tcp" | "nvme+rdma") || name.starts_with("//") {
             return Err(AddressError(format!(
@@ -57,6 +59,20 @@ impl NamespaceAddress {
             )));
         }
         Err(AddressError(format!("the file name {name:?} says no namespace: {FORMS}")))
+    }
+
+    /// Several URIs of one namespace are its paths.
+    fn of_uris(text: &str) -> Result<Vec<Self>, AddressError> {
+        let paths = split_paths(text).map(Self::of_uri).collect::<Result<Vec<_>, _>>()?;
+        let is_same = |path: &Self| path.nqn == paths[0].nqn && path.nsid == paths[0].nsid;
+        match paths.iter().find(|path| !is_same(path)) {
+            None => Ok(paths),
+            Some(other) => Err(AddressError(format!(
+                "{text:?} names two namespaces, {}/{} and {}/{}: URIs with a comma between them are paths to one; \
+                 fio's file names have a colon between them",
+                paths[0].nqn, paths[0].nsid, other.nqn, other.nsid
+            ))),
+        }
     }
 
     fn of_uri(text: &str) -> Result<Self, AddressError> {
@@ -126,7 +142,8 @@ mod tests {
 
     #[test]
     fn all_forms_mean_the_same() {
-        let address = NamespaceAddress::find(URI, None).unwrap();
+        let find = |name: &str, uri| NamespaceAddress::find(name, uri).map(|paths| paths[0].clone());
+        let address = find(URI, None).unwrap();
         assert_eq!((address.traddr.as_str(), address.trsvcid, address.nsid), ("127.0.0.1", 4421, Nsid(3)));
         assert_eq!(address.nqn.as_str(), "nqn.2014-08.org.example:drive0");
         for same in [
@@ -134,19 +151,36 @@ mod tests {
             "traddr=127.0.0.1,trsvcid=4421,nqn=nqn.2014-08.org.example%3Adrive0,nsid=3",
             "nvme+tcp%3A//127.0.0.1%3A4421/nqn.2014-08.org.example%3Adrive0/3",
         ] {
-            assert_eq!(NamespaceAddress::find(same, None).unwrap(), address, "{same}");
+            assert_eq!(find(same, None).unwrap(), address, "{same}");
         }
-        assert_eq!(NamespaceAddress::find("readers.0.0", Some(URI)).unwrap(), address);
+        assert_eq!(find("readers.0.0", Some(URI)).unwrap(), address);
         let rdma = NamespaceAddress { transport: Transport::Rdma, ..address.clone() };
         for same in [
             "nvme+rdma://127.0.0.1:4421/nqn.2014-08.org.example:drive0/3",
             "trtype=RDMA traddr=127.0.0.1 trsvcid=4421 nqn=nqn.2014-08.org.example:drive0 ns=3",
         ] {
-            assert_eq!(NamespaceAddress::find(same, None).unwrap(), rdma, "{same}");
+            assert_eq!(find(same, None).unwrap(), rdma, "{same}");
         }
         let other = URI.replace("drive0/3", "drive1");
-        let found = NamespaceAddress::find(&other, Some(URI)).unwrap();
+        let found = find(&other, Some(URI)).unwrap();
         assert_eq!((found.nqn.as_str(), found.nsid), ("nqn.2014-08.org.example:drive1", Nsid(1)));
+    }
+
+    #[test]
+    fn uris_with_a_comma_between_them_are_paths_to_one_namespace() {
+        let second = URI.replace("127.0.0.1:4421", "[::1]:4420");
+        let both = format!("{URI},{second}");
+        let addresses = |name: &str, uri| -> Vec<String> {
+            let paths = NamespaceAddress::find(name, uri).unwrap();
+            paths.into_iter().map(|path| format!("{} {} {}", path.traddr, path.trsvcid, path.nsid)).collect()
+        };
+        assert_eq!(addresses(&both, None), ["127.0.0.1 4421 3", "::1 4420 3"]);
+        assert_eq!(addresses("job.0.0", Some(&both)).len(), 2);
+        assert_eq!(addresses(&both.replace(':', "%3A"), None).len(), 2);
+        for wrong in [second.replace("drive0", "drive1"), second.replace("/3", "/4")] {
+            let error = fail(&format!("{URI},{wrong}"));
+            assert!(error.contains("two namespaces") && error.contains("drive0/3"), "{error}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Errors for fio: an errno that fio counts, and a text that says what to do.
 
-use ebof_initiator::{ConnectError, Error};
+use ebof_initiator::{ConnectError, ConnectPathsError, Error};
 use ebof_nvme::Status;
 
 use crate::address::{AddressError, NamespaceAddress};
@@ -90,6 +90,12 @@ impl From<AddressError> for JobFailure {
 impl From<SettingsError> for JobFailure {
     fn from(error: SettingsError) -> Self {
         Self::new(libc::EINVAL, format!("ebof: {error}"))
+    }
+}
+
+impl From<ConnectPathsError> for JobFailure {
+    fn from(error: ConnectPathsError) -> Self {
+        Self::new(libc::ENOTCONN, format!("ebof: {error:#}"))
     }
 }
 

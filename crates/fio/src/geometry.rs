@@ -10,20 +10,37 @@ use crate::failure::JobFailure;
 use crate::settings::JobSettings;
 
 /// Queried namespaces and their sizes.
-static KNOWN: Mutex<Vec<((NamespaceAddress, JobSettings), u64)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(Queried, u64)>> = Mutex::new(Vec::new());
+
+/// The paths to a namespace, and how they were connected.
+type Queried = (Vec<NamespaceAddress>, JobSettings);
 
 /// The size in bytes of the namespace `name`.
 pub(crate) fn size_bytes(name: &str, settings: &JobSettings) -> Result<u64, JobFailure> {
-    let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
-    let key = (address, settings.clone());
+    let paths = NamespaceAddress::find(name, settings.uri.as_deref())?;
+    let key = (paths, settings.clone());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|one| one.0 == key).map(|one| one.1);
     if let Some(size) = known {
         return Ok(size);
     }
     // Without the lock: fio may fork at any time.
-    let size = query(&key.0, &key.1)?;
+    let size = query_paths(&key.0, &key.1)?;
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).push((key, size));
     Ok(size)
+}
+
+/// By the first path that can be connected.
+fn query_paths(paths: &[NamespaceAddress], settings: &JobSettings) -> Result<u64, JobFailure> {
+    let mut failed = None;
+    for address in paths {
+        match query(address, settings) {
+            Ok(size) => return Ok(size),
+            Err(failure) => {
+                failed.get_or_insert(failure);
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| JobFailure::new(libc::EINVAL, "ebof: no namespace")))
 }
 
 fn query(address: &NamespaceAddress, settings: &JobSettings) -> Result<u64, JobFailure> {

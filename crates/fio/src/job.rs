@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use ebof_idle::{Idle, Step, micros_since};
-use ebof_initiator::{Completion, Controller, Data, Error, QueuePair};
+use ebof_initiator::{Completion, Data, Error};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
@@ -22,6 +22,7 @@ use zerocopy::IntoBytes as _;
 use crate::address::NamespaceAddress;
 use crate::failure::JobFailure;
 use crate::memory::{Lent, Payload};
+use crate::queue::{JobHost, JobQueue, OpenedPaths};
 use crate::settings::JobSettings;
 
 /// The kind of an operation.
@@ -98,9 +99,9 @@ struct File {
 /// The connection to a namespace.
 struct Connection {
     address: NamespaceAddress,
-    /// Before `controller`, so that it is dropped first.
-    queue: QueuePair<Payload>,
-    controller: Option<Controller>,
+    /// Before `host`, so that it is dropped first.
+    queue: JobQueue<Payload>,
+    host: Option<JobHost>,
     nsid: Nsid,
     block_bytes: u32,
     protection: ProtectionType,
@@ -350,30 +351,19 @@ impl Job {
 
 impl Connection {
     fn open(name: &str, settings: &JobSettings, depth: usize) -> Result<Self, JobFailure> {
-        let address = NamespaceAddress::find(name, settings.uri.as_deref())?;
-        let controller = Controller::connect(&settings.options(&address, depth)?)?;
-        let opened = controller
-            .namespace(address.nsid)
-            .and_then(|namespace| controller.queue_pair().map(|queue| (namespace, queue)))
-            .map_err(|error| JobFailure::of_error("connecting an I/O queue", &address, &error));
-        let (namespace, queue) = match opened {
-            Ok(opened) => opened,
-            Err(failure) => {
-                controller.disconnect();
-                return Err(failure);
-            }
-        };
-        let block_bytes = namespace.block_bytes();
-        let transfer_bytes = usize::try_from(u64::from(namespace.max_transfer_blocks()) * u64::from(block_bytes));
+        let paths = NamespaceAddress::find(name, settings.uri.as_deref())?;
+        let OpenedPaths { host, queue, block_bytes, protection, size_bytes, transfer_bytes } =
+            OpenedPaths::connect(&paths, settings, depth)?;
+        let address = paths[0].clone();
         Ok(Self {
             nsid: address.nsid,
             address,
             queue,
-            controller: Some(controller),
+            host: Some(host),
             block_bytes,
-            protection: namespace.protection(),
-            size_bytes: u64::try_from(namespace.size_bytes()).unwrap_or(u64::MAX),
-            transfer_bytes: transfer_bytes.unwrap_or(usize::MAX),
+            protection,
+            size_bytes,
+            transfer_bytes,
             waiting: VecDeque::with_capacity(depth),
         })
     }
@@ -381,6 +371,9 @@ impl Connection {
     /// A remark about the depth for the user.
     fn remark(&self, depth: usize, settings: &JobSettings) -> Option<String> {
         let capacity = self.queue.capacity();
+        if let Some(missing) = self.host.as_ref().and_then(JobHost::missing) {
+            return Some(missing);
+        }
         if depth <= capacity {
             return None;
         }
@@ -484,10 +477,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(controller) = self.controller.take() {
-            // Also ends the queue's connection and waits for the controller's thread: fio may
+        if let Some(host) = self.host.take() {
+            // Also ends the queue's connections and waits for the controllers' threads: fio may
             // unload the library next.
-            controller.disconnect();
+            host.disconnect();
         }
     }
 }

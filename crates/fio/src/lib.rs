@@ -13,6 +13,7 @@ mod geometry;
 mod job;
 mod layout;
 mod memory;
+mod queue;
 mod settings;
 mod trampoline;
 mod version;

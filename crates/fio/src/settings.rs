@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn address() -> NamespaceAddress {
-        NamespaceAddress::find("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/2", None).unwrap()
+        NamespaceAddress::find("nvme+tcp://127.0.0.1:4421/nqn.2014-08.org.example:a/2", None).unwrap().remove(0)
     }
 
     #[test]

@@ -71,6 +71,24 @@ pub enum Error {
         /// The namespace.
         nsid: Nsid,
     },
+    /// Over one path of a subsystem the namespace is another one than over the others, or has
+    /// another size or format.
+    #[error(
+        "namespace {nsid} is not the same over all paths: the {what} is {there} by {address}, and {here} by the others; \
+         two targets may have one subsystem only if they have the same data"
+    )]
+    PathsDiffer {
+        /// The namespace.
+        nsid: Nsid,
+        /// The path that differs.
+        address: Arc<str>,
+        /// What differs: `size in blocks`.
+        what: &'static str,
+        /// By the paths before it.
+        here: Arc<str>,
+        /// By this one.
+        there: Arc<str>,
+    },
     /// The namespace is formatted in a way that cannot be used here.
     #[error("namespace {nsid} cannot be used: {reason}")]
     Format {
@@ -145,6 +163,7 @@ impl Error {
             Self::Unsettled(_) => "unsettled",
             Self::NoSuchNamespace(_) => "no-such-namespace",
             Self::Replaced { .. } => "namespace-replaced",
+            Self::PathsDiffer { .. } => "paths-differ",
             Self::Format { .. } => "unusable-format",
             Self::Unaligned { .. } => "unaligned",
             Self::OutOfRange { .. } => "out-of-range",
@@ -163,6 +182,12 @@ impl Error {
             Self::Status { status, .. } => Some(*status),
             _ => None,
         }
+    }
+
+    /// Whether the command was sent, and the controller may have executed it, or still will.
+    #[must_use]
+    pub const fn is_fate_unknown(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Timeout { .. })
     }
 
     /// Whether the command may succeed over a new connection.

@@ -44,6 +44,30 @@ fn every_mix_is_verified_over_the_fabric() {
     }
 }
 
+/// Both over one port: they are two controllers all the same.
+#[test]
+fn loads_run_over_several_paths() {
+    let (_target, options) = serve("mem:8Mi");
+    let source = Source::Paths(vec![options.clone(), options.clone()], Nsid(1));
+    assert_eq!(source.describe().matches("nvme+tcp://127.0.0.1:").count(), 2);
+    for (rw, depth) in [(Mix::RandRw, 16), (Mix::Read, 1)] {
+        let job = Job { depth, threads: 2, runtime: None, verify: rw.writes(), ..Job::new(rw) };
+        let report = run(&source, &job, quiet).unwrap();
+        assert_eq!((report.errors, &report.first_error), (0, &None), "{rw}");
+    }
+    let shared = QueueUse { shared: true, size: None };
+    let error = run_together(&source, &[Job::new(Mix::Read)], shared, |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(error.to_string().contains("several paths"), "{error}");
+    let mut dead = options.clone();
+    dead.trsvcid = 1;
+    let error = run(&Source::Paths(vec![options.clone(), dead], Nsid(1)), &Job::new(Mix::Read), quiet).unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    let mut other = options.clone();
+    other.nqn = Nqn::parse("nqn.2014-08.org.example:drive1").unwrap();
+    let error = run(&Source::Paths(vec![options, other], Nsid(1)), &Job::new(Mix::Read), quiet).unwrap_err();
+    assert!(error.to_string().contains("drive1"), "{error}");
+}
+
 #[test]
 fn the_four_corners_are_compared_with_those_of_the_drive() {
     let (_target, options) = serve("mem:64Mi");

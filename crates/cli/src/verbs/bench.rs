@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ebof_bench::{Ioengine, Job, LoadProgress, Mix, Phase, QueueUse, Rate, Report, Source};
-use ebof_initiator::Options;
+use ebof_initiator::{Options, split_paths};
 use ebof_manage::units::parse_fio_size;
 use ebof_nvme::Nsid;
 use ebof_nvme::uri::Uri;
@@ -37,7 +37,8 @@ use view::Reports;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The sources, one after the other: nvme+tcp://HOST[:PORT]/NQN/NSID, the same with nvme+rdma,
-    /// a file, a block device, mem:SIZE or null:SIZE
+    /// several of these with commas between them (paths to one namespace), a file, a block device,
+    /// mem:SIZE or null:SIZE
     #[arg(value_name = "SOURCE", required_unless_present_any = ["compare_raw", "raw"])]
     sources: Vec<String>,
     /// read, write, randread, randwrite, rw or randrw
@@ -223,12 +224,25 @@ impl Args {
             return Ok(Source::local(text, self.direct)
                 .map_err(|error| Failure::usage(format!("the source `{text}`: {error}"), error.advice()))?);
         }
-        let uri = parse_uri(text)?;
+        let uris = split_paths(text).map(parse_uri).collect::<Result<Vec<_>, _>>()?;
         let overrides = self.queues.overrides(self.uri.overrides());
-        check_options(uri.transport, &overrides)?;
-        let mut options = Options::from_uri(&uri);
-        overrides.apply(&mut options);
-        Ok(Source::Fabric(Box::new(options), uri.nsid.unwrap_or(Nsid(1))))
+        let nsid = |uri: &Uri| uri.nsid.unwrap_or(Nsid(1));
+        let mut paths = Vec::new();
+        for uri in &uris {
+            if nsid(uri) != nsid(&uris[0]) {
+                let message = format!("`{text}` names namespaces {} and {}", nsid(&uris[0]), nsid(uri));
+                let advice = "URIs with a comma between them are paths to one namespace; several sources have a blank";
+                return Err(Failure::usage(message, advice).into());
+            }
+            check_options(uri.transport, &overrides)?;
+            let mut options = Options::from_uri(uri);
+            overrides.apply(&mut options);
+            paths.push(options);
+        }
+        Ok(match <[Options; 1]>::try_from(paths) {
+            Ok([only]) => Source::Fabric(Box::new(only), nsid(&uris[0])),
+            Err(paths) => Source::Paths(paths, nsid(&uris[0])),
+        })
     }
 }
 
@@ -360,6 +374,10 @@ mod tests {
             "nvme+rdma://[::1]:4420/nqn.2014-08.org.example:a/1",
         ] {
             assert_eq!(args.source(uri, &[]).unwrap().describe(), uri);
+            let both = format!("{uri},{uri}");
+            assert_eq!(args.source(&both, &[]).unwrap().describe(), both);
+            let error = args.source(&format!("{uri},{uri}1"), &[]).unwrap_err().to_string();
+            assert!(error.contains("names namespaces"), "{error}");
         }
     }
 }

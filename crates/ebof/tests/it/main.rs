@@ -27,6 +27,7 @@ mod https;
 mod idle;
 mod key_advice;
 mod keys;
+mod library;
 mod missing;
 mod monitoring;
 mod persistent;

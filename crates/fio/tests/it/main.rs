@@ -221,6 +221,73 @@ fn the_namespace_can_be_given_in_three_ways_and_several_at_once() {
     }
 }
 
+/// Passes connections on until it is told to end them, and takes no new ones then. First it holds
+/// what comes, so that commands are outstanding at the end.
+fn relay(to: u16) -> (u16, impl FnOnce()) {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let open = Arc::new(Mutex::new(Some(Vec::<TcpStream>::new())));
+    let (for_thread, holds) = (Arc::clone(&open), Arc::new(AtomicBool::new(false)));
+    let is_held = Arc::clone(&holds);
+    std::thread::spawn(move || {
+        for host in listener.incoming().map_while(Result::ok) {
+            let mut open = for_thread.lock().unwrap();
+            let Some(open) = &mut *open else { continue };
+            let target = TcpStream::connect(("127.0.0.1", to)).unwrap();
+            for (from, to) in [(&host, &target), (&target, &host)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                to.set_nodelay(true).unwrap();
+                open.push(to.try_clone().unwrap());
+                let is_held = Arc::clone(&is_held);
+                std::thread::spawn(move || {
+                    let mut bytes = vec![0; 1 << 16];
+                    while let Ok(count @ 1..) = from.read(&mut bytes) {
+                        if is_held.load(Ordering::Relaxed) || to.write_all(&bytes[..count]).is_err() {
+                            std::thread::sleep(Duration::from_millis(500));
+                            break;
+                        }
+                    }
+                    let _gone = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    let cut = move || {
+        holds.store(true, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        for stream in open.lock().unwrap().take().unwrap() {
+            let _gone = stream.shutdown(Shutdown::Both);
+        }
+    };
+    (port, cut)
+}
+
+// @test paths.fio
+#[test]
+fn uris_with_a_comma_between_them_are_paths_and_a_job_goes_on_when_one_is_cut() {
+    let Some(bench) = plain("mem:64Mi") else { return };
+    let (port, cut) = relay(bench.port);
+    let first = bench.uri().replace(&format!(":{}/", bench.port), &format!(":{port}/"));
+    let both = format!("{first},{}", bench.uri());
+    let mut command = bench.command();
+    command.args(["--name=job", &format!("--uri={both}"), "--rw=randwrite", "--bs=4k", "--iodepth=16"]);
+    command.args(["--size=32m", "--rate_iops=4000", "--verify=crc32c", "--do_verify=1"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    cut();
+    let output = child.wait_with_output().unwrap();
+    let jobs = jobs(&output);
+    assert_eq!((done(&jobs[0], "write"), done(&jobs[0], "read")), (8192, 8192));
+    // A path that is not there is told, and does not matter; in a file name every colon is escaped.
+    let name = format!("--filename={}", both.replace(':', "\\:"));
+    let output = bench.fio(&["--name=job", &name, "--rw=read", "--bs=64k", "--size=1m"]);
+    assert!(text(&output).contains("without this path") && output.status.success(), "{}", text(&output));
+}
+
 #[test]
 fn mistakes_are_explained() {
     let Some(bench) = plain("mem:8Mi") else { return };

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::queue::TransferPiece;
 use crate::requeue::recovery::Recovery;
 use crate::shared::bindings::{Binding, BoundNamespace};
+use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::Waiter;
 pub(crate) use pool::Pool;
@@ -250,11 +251,7 @@ impl Namespace {
         let step = self.max_compare_blocks();
         let parts = data.chunks((block_bytes as u64 * step).try_into().unwrap_or(block_bytes));
         for (part, data) in split(range, blocks, step).zip(parts) {
-            let mut extended = Vec::with_capacity(data.len() / block_bytes * (block_bytes + INFORMATION_BYTES));
-            for block in data.chunks_exact(block_bytes) {
-                extended.extend_from_slice(block);
-                extended.extend_from_slice(&[0; INFORMATION_BYTES]);
-            }
+            let extended = with_information(data, block_bytes);
             let length = u32::try_from(extended.len()).unwrap_or(u32::MAX);
             let piece =
                 || std::iter::once(TransferPiece { sqe: part.encode(nvm::COMPARE, self.nsid), start: 0, length });
@@ -401,19 +398,24 @@ impl Namespace {
         blocks: u64,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
-        let block_bytes = self.block_bytes;
-        let protection = self.protection();
-        let pieces = || {
-            // Read for every attempt: the limit may change with a reconnect.
-            let step = u64::from(self.max_transfer_blocks());
-            split(range, blocks, step).map(move |part| TransferPiece {
-                sqe: left_to_controller(protection, part.encode(opcode, self.nsid)),
-                start: usize::try_from((part.slba - range.slba) * u64::from(block_bytes)).unwrap_or(usize::MAX),
-                // At most MDTS, or `TRANSFER_BYTES` without one.
-                length: u32::try_from(u64::from(part.blocks) * u64::from(block_bytes)).unwrap_or(u32::MAX),
-            })
-        };
-        self.execute(waiter, command, pieces, data).await
+        self.execute(waiter, command, || self.transfer_pieces(opcode, range, blocks), data).await
+    }
+
+    /// The commands that transfer blocks, within the controller's present limit: made anew for
+    /// every attempt, because it may change with a reconnect.
+    pub(super) fn transfer_pieces(
+        &self,
+        opcode: u8,
+        range: BlockRange,
+        blocks: u64,
+    ) -> impl Iterator<Item = TransferPiece> + use<> {
+        let (nsid, protection, block_bytes) = (self.nsid, self.protection(), u64::from(self.block_bytes));
+        split(range, blocks, u64::from(self.max_transfer_blocks())).map(move |part| TransferPiece {
+            sqe: left_to_controller(protection, part.encode(opcode, nsid)),
+            start: usize::try_from((part.slba - range.slba) * block_bytes).unwrap_or(usize::MAX),
+            // At most MDTS, or `TRANSFER_BYTES` without one.
+            length: u32::try_from(u64::from(part.blocks) * block_bytes).unwrap_or(u32::MAX),
+        })
     }
 
     async fn without_data(
@@ -425,15 +427,23 @@ impl Namespace {
         blocks: u64,
     ) -> Result<(), Error> {
         self.check_range(range.slba, blocks)?;
-        let pieces = || {
-            let step = self.max_blocks_without_data(opcode);
-            split(range, blocks, step).map(|part| TransferPiece {
-                sqe: self.encode(&part, opcode),
-                start: 0,
-                length: 0,
-            })
-        };
+        let pieces = || self.pieces_without_data(opcode, range, blocks);
         self.execute(waiter, command, pieces, &mut AdminData::None).await
+    }
+
+    /// As [`Namespace::transfer_pieces`], for Write Zeroes and Verify.
+    pub(super) fn pieces_without_data(
+        &self,
+        opcode: u8,
+        range: BlockRange,
+        blocks: u64,
+    ) -> impl Iterator<Item = TransferPiece> + use<> {
+        let (nsid, protection) = (self.nsid, self.protection());
+        split(range, blocks, self.max_blocks_without_data(opcode)).map(move |part| TransferPiece {
+            sqe: left_to_controller(protection, part.encode(opcode, nsid)),
+            start: 0,
+            length: 0,
+        })
     }
 
     /// Runs all pieces on a free queue pair, and retries after a loss or a transient status.
@@ -446,26 +456,40 @@ impl Namespace {
     ) -> Result<(), Error> {
         let mut recovery = Recovery::default();
         loop {
-            let Err(error) = self.try_once(waiter, command, pieces(), data).await else { return Ok(()) };
+            let Err(FailedAttempt { error, .. }) = self.attempt(waiter, command, pieces(), data).await else {
+                return Ok(());
+            };
             if !recovery.is_to_be_split(&error) {
                 recovery.wait(error, self.controller.shared(), waiter).await?;
             }
         }
     }
 
-    async fn try_once(
+    /// Runs all pieces on a free queue pair, once.
+    pub(super) async fn attempt(
         &self,
         waiter: &Waiter,
         command: &'static str,
         pieces: impl Iterator<Item = TransferPiece>,
         data: &mut AdminData<'_>,
-    ) -> Result<(), Error> {
-        let mut lease = self.controller.pool().take(&self.controller, waiter).await?;
-        let done =
-            lease.queue().execute_pieces(waiter, Some(self.binding()), pieces, data, |cqe| check(command, &cqe)).await;
+    ) -> Result<(), FailedAttempt> {
+        let lease = self.controller.pool().take(&self.controller, waiter).await;
+        let mut lease = lease.map_err(|error| FailedAttempt { error, fence: None })?;
+        let queue = lease.queue();
+        let done = queue.execute_pieces(waiter, Some(self.binding()), pieces, data, |cqe| check(command, &cqe)).await;
+        // Before others use the queue, which connects it anew.
+        let done = done.map_err(|error| FailedAttempt { error, fence: Some(queue.fence()) });
         lease.give_back();
         done
     }
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(super) struct FailedAttempt {
+    pub(super) error: Error,
+    /// Of the association that had its commands; `None` if none was sent.
+    pub(super) fence: Option<Arc<Fence>>,
 }
 
 impl std::fmt::Debug for Namespace {
@@ -482,8 +506,18 @@ fn check(command: &'static str, cqe: &Cqe) -> Result<(), Error> {
     cqe.status().ok().map_err(|status| Error::Status { command, status })
 }
 
+/// Blocks with room for their protection information, which is not compared.
+pub(super) fn with_information(data: &[u8], block_bytes: usize) -> Vec<u8> {
+    let mut extended = Vec::with_capacity(data.len() / block_bytes * (block_bytes + INFORMATION_BYTES));
+    for block in data.chunks_exact(block_bytes) {
+        extended.extend_from_slice(block);
+        extended.extend_from_slice(&[0; INFORMATION_BYTES]);
+    }
+    extended
+}
+
 /// `blocks` blocks from `range.slba` on in parts of at most `step`, with the flags of `range`.
-fn split(range: BlockRange, blocks: u64, step: u64) -> impl Iterator<Item = BlockRange> {
+pub(super) fn split(range: BlockRange, blocks: u64, step: u64) -> impl Iterator<Item = BlockRange> {
     let parts = blocks.div_ceil(step);
     (0..parts).map(move |part| {
         let at = part * step;

@@ -2,17 +2,21 @@
 //! them leads there.
 //!
 //! A [`Subsystem`] knows the paths, and what is said of them; [`Lanes`] are the queue pairs of one
-//! thread over all of them, and choose one for each command. Each path has a thread, its keeper,
+//! thread over all of them, and choose one for each command; a [`PathNamespace`] is for calls that
+//! block, of any thread. Each path has a thread, its keeper,
 //! which reads the access to the namespaces (ANA) and has the controller of a lost association
 //! reset through another path, before commands whose fate is unknown are repeated.
 
 mod access;
+pub(crate) mod calls;
+pub(crate) mod connecting;
 mod keeper;
 pub(crate) mod lane;
 pub(crate) mod lanes;
 mod node;
 pub(crate) mod path;
 pub(crate) mod policy;
+pub(crate) mod queue;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -30,8 +34,11 @@ use crate::error::Error;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind};
 use crate::error::state::State;
 use crate::options::Options;
+use crate::shared::bell::Bell;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
+use calls::PathNamespace;
+use connecting::{ConnectPathsError, UnreachablePath};
 use path::{Path, PathId};
 use policy::PathPolicy;
 
@@ -54,6 +61,10 @@ struct Inner {
     /// The threads that send commands.
     threads: Mutex<Vec<Weak<dyn Thread>>>,
     next_id: AtomicU32,
+    /// Rung when something has changed that calls may wait for.
+    bell: Bell,
+    /// Addresses that could not be connected when this was made.
+    unreachable: Vec<UnreachablePath>,
 }
 
 /// A thread with queue pairs over the paths.
@@ -108,6 +119,7 @@ impl Inner {
     fn wake(&self) {
         let threads: Vec<_> = lock(&self.threads).iter().filter_map(Weak::upgrade).collect();
         threads.iter().for_each(|thread| thread.wake());
+        self.bell.ring();
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
@@ -122,12 +134,48 @@ impl Subsystem {
     /// # Errors
     /// The system starts no thread.
     pub fn new(controller: Controller) -> Result<Self, Error> {
+        Self::with_unreachable(controller, Vec::new())
+    }
+
+    /// Connects to a subsystem by several addresses, all at once, so that those that do not answer
+    /// cost their time-out once. The first of `addresses` that can be connected is the first path;
+    /// those that cannot are in [`Subsystem::unreachable`], and may be tried again with
+    /// [`Subsystem::add`].
+    ///
+    /// ```no_run
+    /// use ebof_initiator::{Options, Subsystem};
+    /// use ebof_nvme::{Nsid, uri::Uri};
+    ///
+    /// let nqn = "nqn.2014-08.org.example:drive0";
+    /// let first = Uri::parse(&format!("nvme+tcp://192.168.1.10:4420/{nqn}"))?;
+    /// let second = Uri::parse(&format!("nvme+tcp://192.168.2.10:4420/{nqn}"))?;
+    /// let subsystem = Subsystem::connect(&[Options::from_uri(&first), Options::from_uri(&second)])?;
+    /// for path in subsystem.unreachable() {
+    ///     eprintln!("{}: {}", path.address, path.error);
+    /// }
+    /// let namespace = subsystem.namespace(Nsid(1))?;
+    /// let mut block = vec![0; namespace.block_bytes() as usize];
+    /// namespace.read(0, &mut block)?;
+    /// subsystem.disconnect();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No address can be connected, or one leads to another subsystem than the others, or is for
+    /// another host. Nothing stays connected then.
+    pub fn connect(addresses: &[Options]) -> Result<Self, ConnectPathsError> {
+        connecting::connect(addresses)
+    }
+
+    fn with_unreachable(controller: Controller, unreachable: Vec<UnreachablePath>) -> Result<Self, Error> {
         let subsystem = Self(Arc::new(Inner {
             paths: Mutex::default(),
             policy: Mutex::default(),
             version: AtomicU64::new(1),
             threads: Mutex::default(),
             next_id: AtomicU32::new(0),
+            bell: Bell::default(),
+            unreachable,
         }));
         subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
         Ok(subsystem)
@@ -150,13 +198,17 @@ impl Subsystem {
     /// [`AddPathError`]: it cannot be connected, or leads somewhere else. Nothing has changed then.
     pub fn add(&self, options: &Options) -> Result<PathId, AddPathError> {
         let first = self.controller();
-        let paths = self.0.paths();
-        if paths.len() >= PATHS_MAX {
+        if self.0.paths().len() >= PATHS_MAX {
             return Err(AddPathError::TooMany);
         }
         check_names(first.options(), options)?;
         let opened = Arc::clone(first.shared().bindings.all_opened());
-        let controller = Controller::connect_beside(options, opened)?;
+        self.join(Controller::connect_beside(options, opened)?)
+    }
+
+    /// Adds a controller that was connected, and knows the same open namespaces, as a path.
+    fn join(&self, controller: Controller) -> Result<PathId, AddPathError> {
+        let paths = self.0.paths();
         check_controller(&paths, &controller)?;
         let path = Arc::new(Path::new(self.next_id(), controller));
         for head in self.open_namespaces() {
@@ -209,6 +261,13 @@ impl Subsystem {
         let paths = self.0.paths();
         let live = paths.iter().find(|path| path.controller.state() == State::Live);
         live.or(paths.first()).expect("a subsystem has a path").controller.clone()
+    }
+
+    /// The addresses that [`Subsystem::connect`] was given and could not connect. They are not
+    /// tried again.
+    #[must_use]
+    pub fn unreachable(&self) -> &[UnreachablePath] {
+        &self.0.unreachable
     }
 
     /// Its NQN.
@@ -372,6 +431,16 @@ impl Subsystem {
             Some(first) => Ok(first),
             None => Err(last.unwrap_or_else(|| self.controller().shared().not_connected())),
         }
+    }
+
+    /// Opens a namespace over all paths that lead to it, for calls that block. Paths that are added
+    /// later are used for it, too.
+    ///
+    /// # Errors
+    /// As [`Controller::namespace`], of the path that was tried last; [`Error::PathsDiffer`] if one
+    /// leads to another namespace than the others.
+    pub fn namespace(&self, nsid: Nsid) -> Result<PathNamespace, Error> {
+        PathNamespace::open(self, nsid)
     }
 
     /// A namespace is not used any more.

@@ -57,7 +57,11 @@ impl<I: Iterator<Item = TransferPiece>> LentTransfer<I> {
         while let Some(result) = connection.pop_lent() {
             progress = true;
             if let Err(error) = result.and_then(&mut *on_done) {
-                self.failure.get_or_insert(error);
+                // The first one counts, unless it hides that a command's fate is unknown.
+                let hides = |first: &Error| error.is_fate_unknown() && !first.is_fate_unknown();
+                if self.failure.as_ref().is_none_or(hides) {
+                    self.failure = Some(error);
+                }
             }
         }
         progress

@@ -1,7 +1,11 @@
 //! On which NUMA node a path leaves the machine, and on which a thread runs.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::path::Path;
+
+/// After how many calls a thread looks at its node again.
+const CALLS: u32 = 1024;
 
 /// The node of the network interface that has the route to `peer`; `None` for the loopback
 /// interface, for virtual ones, and where it cannot be told.
@@ -50,6 +54,19 @@ pub(super) fn of_thread() -> Option<u32> {
     let processor = rustix::thread::sched_getcpu();
     let nodes = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{processor}")).ok()?;
     nodes.filter_map(Result::ok).find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}
+
+/// As [`of_thread`], as it was within the last calls of this thread: for those that ask often.
+pub(super) fn of_thread_lately() -> Option<u32> {
+    thread_local! {
+        static LAST: Cell<(u32, Option<u32>)> = const { Cell::new((0, None)) };
+    }
+    LAST.with(|last| {
+        let (calls, node) = last.get();
+        let node = if calls.is_multiple_of(CALLS) { of_thread() } else { node };
+        last.set((calls.wrapping_add(1), node));
+        node
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::access::PathAccess;
+use super::policy::smoothed_us;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
 use crate::shared::bindings::Binding;
@@ -35,9 +36,13 @@ pub(super) struct Path {
     handles: Mutex<BTreeMap<NamespaceHead, Namespace>>,
     bindings: Mutex<Arc<PathBindings>>,
     tallies: Mutex<Vec<Weak<PathTally>>>,
+    /// The calls that block, of all threads.
+    calls: PathTally,
+    /// How long a call takes, microseconds; 0: there was none.
+    latency_us: AtomicU32,
 }
 
-/// What one thread has on a path. It stores; others read.
+/// What one thread has on a path; it stores, and others read. Calls that block count in one.
 #[derive(Debug, Default)]
 pub(super) struct PathTally {
     pub(super) in_flight: AtomicU32,
@@ -57,6 +62,8 @@ impl Path {
             handles: Mutex::default(),
             bindings: Mutex::default(),
             tallies: Mutex::default(),
+            calls: PathTally::default(),
+            latency_us: AtomicU32::new(0),
         }
     }
 
@@ -124,6 +131,30 @@ impl Path {
         lock(&self.handles).values().cloned().collect()
     }
 
+    /// The namespace over this path, if it is open over it.
+    pub(super) fn handle(&self, head: NamespaceHead) -> Option<Namespace> {
+        lock(&self.handles).get(&head).cloned()
+    }
+
+    /// A call that blocks has begun.
+    pub(super) fn begin_call(&self) {
+        self.calls.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call that blocks is over. With `took_us` it counts for the latency.
+    pub(super) fn end_call(&self, took_us: Option<u32>) {
+        if let Some(took_us) = took_us {
+            // What another thread has found meanwhile may be lost: it is an estimate.
+            self.latency_us.store(smoothed_us(self.latency_us(), took_us), Ordering::Relaxed);
+        }
+        self.calls.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.calls.completed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn latency_us(&self) -> u32 {
+        self.latency_us.load(Ordering::Relaxed)
+    }
+
     /// A tally for another thread.
     pub(super) fn tally(&self) -> Arc<PathTally> {
         let tally = Arc::default();
@@ -136,9 +167,10 @@ impl Path {
     /// The outstanding commands, and how many have completed, of all threads.
     pub(super) fn totals(&self) -> (u32, u64) {
         let tallies = lock(&self.tallies);
+        let of = |tally: &PathTally| (tally.in_flight.load(Ordering::Relaxed), tally.completed.load(Ordering::Relaxed));
         let present = tallies.iter().filter_map(Weak::upgrade);
-        present.fold((0, 0), |(in_flight, completed), tally| {
-            let (now, ever) = (tally.in_flight.load(Ordering::Relaxed), tally.completed.load(Ordering::Relaxed));
+        present.fold(of(&self.calls), |(in_flight, completed), tally| {
+            let (now, ever) = of(&tally);
             (in_flight.saturating_add(now), completed.wrapping_add(ever))
         })
     }

@@ -1,0 +1,345 @@
+//! A queue over all paths, in the hands of one thread: used like a [`crate::QueuePair`].
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use ebof_idle::{Idle, Step};
+use ebof_nvme::command::Fuse;
+use ebof_nvme::{Nsid, Sqe, Status};
+use rustix::event::{PollFd, PollFlags};
+
+use super::calls::PathNamespace;
+use super::lanes::Lanes;
+use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
+use crate::command::fate::Fate;
+use crate::command::retry::{Retries, Retry};
+use crate::command::troubles::Trouble;
+use crate::error::Error;
+use crate::error::state::State;
+use crate::requeue::{Requeue, Requeued};
+use crate::shared::opened::NamespaceHead;
+use crate::wait::{Time, shorter, wait};
+
+/// A queue over all paths to a namespace, for one thread. Each command takes the path that is best;
+/// one that is refused because of its path, or lost with it, goes on over another one, as calls of
+/// [`PathNamespace`] do. Other statuses are the caller's to judge.
+pub struct PathQueue<B: IoBuffer> {
+    lanes: Lanes<B>,
+    requeue: Requeue<Waiting<B>>,
+    head: NamespaceHead,
+    nsid: Nsid,
+    /// The commands that were sent, by what they are called there.
+    sent: Vec<Option<Sent>>,
+    free: Vec<usize>,
+    /// Completions that no path has sent.
+    failed: VecDeque<Completion<B>>,
+    completed: u64,
+    time: Time,
+    idle: Idle,
+}
+
+struct Waiting<B> {
+    sent: Sent,
+    data: Data<B>,
+}
+
+struct Sent {
+    sqe: Sqe,
+    user: u64,
+    has_data: bool,
+    retries: Retries,
+    /// For the policy that asks for it.
+    began: Option<Instant>,
+}
+
+impl<B> Requeued for Waiting<B> {
+    fn retries(&mut self) -> &mut Retries {
+        &mut self.sent.retries
+    }
+}
+
+/// Polls between two looks at the clock.
+const POLLS_PER_STEP: u32 = 16;
+/// The longest sleep: polling checks for commands that timed out.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+impl<B: IoBuffer + 'static> PathQueue<B> {
+    /// Connects a queue over each path to `namespace`, for one thread.
+    ///
+    /// # Errors
+    /// As [`Lanes::new`].
+    pub fn new(namespace: &PathNamespace) -> Result<Self, Error> {
+        let lanes = Lanes::new(namespace.subsystem(), false)?;
+        let controller = namespace.subsystem().controller();
+        let options = controller.options();
+        Ok(Self {
+            requeue: Requeue::new(options, lanes.path_changes()),
+            lanes,
+            head: namespace.head(),
+            nsid: namespace.nsid(),
+            sent: Vec::new(),
+            free: Vec::new(),
+            failed: VecDeque::new(),
+            completed: 0,
+            time: controller.shared().waiter.time.clone(),
+            idle: Idle::new(u64::from(options.spin_us)),
+        })
+    }
+
+    /// Commands that may be outstanding at once.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.lanes.capacity()
+    }
+
+    /// Commands that are outstanding: at a controller, waiting for a path, or not yet collected.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.sent.len() - self.free.len() + self.requeue.len() + self.failed.len()
+    }
+
+    /// Queues a command to the namespace, as [`crate::QueuePair::submit`]. Without a path it waits
+    /// for one, as long as the options say.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], with the data.
+    pub fn submit(&mut self, sqe: Sqe, data: Data<B>, user: u64) -> Result<(), SubmitError<B>> {
+        if self.in_flight() >= self.capacity() {
+            return Err(SubmitError { reason: Error::QueueFull, data });
+        }
+        let has_data = !matches!(data, Data::None);
+        let began = self.lanes.wants_latency().then(|| self.time.now());
+        let command = Waiting { sent: Sent { sqe, user, has_data, retries: Retries::default(), began }, data };
+        if self.requeue.has_waiting() || self.requeue.is_lost() {
+            self.requeue.push(command);
+        } else {
+            self.send(command);
+        }
+        Ok(())
+    }
+
+    /// Sends everything queued.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.lanes.flush()
+    }
+
+    /// The next completion, if there is one. Sends and receives. Poll until `None` before waiting
+    /// for the descriptor, and [`PathQueue::check_after`] after the last poll at the latest.
+    ///
+    /// # Errors
+    /// [`Error::System`]. Without a path commands wait here, and are completed with the reason when
+    /// none is waited for any more.
+    pub fn poll(&mut self) -> Result<Option<Completion<B>>, Error> {
+        loop {
+            if let Some(completion) = self.failed.pop_front() {
+                return Ok(Some(completion));
+            }
+            match self.lanes.poll() {
+                Ok(Some((lane, completion))) => {
+                    if let Some(completion) = self.settle(lane, completion) {
+                        self.completed += 1;
+                        return Ok(Some(completion));
+                    }
+                }
+                Ok(None) => break,
+                Err(error @ Error::System { .. }) => return Err(error),
+                Err(_not_connected) => {
+                    self.requeue.note_loss();
+                    break;
+                }
+            }
+        }
+        if self.requeue.is_lost() || !self.requeue.is_empty() {
+            self.send_waiting();
+        }
+        Ok(self.failed.pop_front())
+    }
+
+    /// The next completion that no path has to be asked for.
+    pub fn next_ready(&mut self) -> Option<Completion<B>> {
+        self.failed.pop_front()
+    }
+
+    /// As [`PathQueue::poll`], but waits until `deadline` (`None`: for ever). Returns `None` at
+    /// once when nothing is outstanding.
+    ///
+    /// # Errors
+    /// As [`PathQueue::poll`].
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<Completion<B>>, Error> {
+        loop {
+            for _ in 0..POLLS_PER_STEP {
+                if let Some(completion) = self.poll()? {
+                    if self.idle.is_waiting() {
+                        self.idle.found(self.time.now_us());
+                    }
+                    return Ok(Some(completion));
+                }
+            }
+            let now = self.time.now();
+            if self.in_flight() == 0 || deadline.is_some_and(|deadline| now >= deadline) {
+                self.idle.stop();
+                return Ok(None);
+            }
+            self.sleep(deadline.map(|deadline| deadline.saturating_duration_since(now)))?;
+        }
+    }
+
+    /// Spins for a while, then sleeps for at most `limit`.
+    fn sleep(&mut self, limit: Option<Duration>) -> Result<(), Error> {
+        let now_us = self.time.now_us();
+        self.idle.set_work(self.completed);
+        match self.idle.step(now_us) {
+            Step::GiveWay => self.idle.give_way(now_us),
+            Step::Sleep(bound_us) => {
+                let timeout = shorter(limit, self.check_after());
+                let mut ready = [PollFd::from_borrowed_fd(self.lanes.as_fd(), PollFlags::IN)];
+                let time = &self.time;
+                self.idle
+                    .sleep(bound_us, || time.now_us(), |bound| wait(&mut ready, shorter(timeout, bound)))
+                    .map_err(|errno| Error::System { action: "waiting for an answer", errno })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When to poll again at the latest, although the descriptor is not readable; `None` if nothing
+    /// is outstanding.
+    #[must_use]
+    pub fn check_after(&self) -> Option<Duration> {
+        self.requeue.check_after().or((self.in_flight() > 0).then_some(SLEEP_MAX))
+    }
+
+    /// Sends a command over a path, or keeps it for later. Returns whether it is off the requeue.
+    fn send(&mut self, command: Waiting<B>) -> bool {
+        let Some(lane) = self.lanes.choose(Some(self.head), self.nsid) else {
+            self.requeue.note_loss();
+            self.requeue.put_back(command);
+            return false;
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.sent.push(None);
+            self.sent.len() - 1
+        });
+        let Waiting { sent, data } = command;
+        match self.lanes.submit(lane, Some(self.head), sent.sqe, data, slot as u64) {
+            Ok(()) => {
+                self.sent[slot] = Some(sent);
+                true
+            }
+            Err(SubmitError { reason, data }) => {
+                self.free.push(slot);
+                let waits = match &reason {
+                    Error::QueueFull => true,
+                    reason if reason.is_connection() => {
+                        self.requeue.note_loss();
+                        true
+                    }
+                    // Another path may lead to it.
+                    _ => self.lanes.refuse(lane, Some(self.head), self.nsid),
+                };
+                if waits {
+                    self.requeue.put_back(Waiting { sent, data });
+                } else {
+                    self.failed.push_back(Completion { user: sent.user, result: Err(reason), data });
+                }
+                !waits
+            }
+        }
+    }
+
+    /// Sends what waits, if there is a path; fails it if none is waited for any more.
+    fn send_waiting(&mut self) {
+        self.requeue.end_pauses(|| self.lanes.path_changes());
+        if self.requeue.is_given_up(|| self.lanes.state()) {
+            let error = self.lanes.controller(0).shared().not_connected();
+            let commands = self.requeue.take_all();
+            let failed =
+                commands.map(|Waiting { sent, data }| Completion { user: sent.user, result: Err(error.clone()), data });
+            self.failed.extend(failed);
+            return;
+        }
+        while !self.requeue.is_lost()
+            && let Some(command) = self.requeue.pop()
+        {
+            if !self.send(command) {
+                break;
+            }
+        }
+        // A lost connection is found by the next poll.
+        let _system = self.lanes.flush();
+    }
+
+    /// What comes of a completion: `None` if the command is sent again.
+    fn settle(&mut self, lane: usize, completion: Completion<B>) -> Option<Completion<B>> {
+        let Completion { user: slot, result, data } = completion;
+        let slot = usize::try_from(slot).unwrap_or(usize::MAX);
+        let sent = self.sent.get_mut(slot).and_then(Option::take)?;
+        self.free.push(slot);
+        let user = sent.user;
+        // A network card that did not release the data after a loss: they cannot be sent again.
+        let is_gone = sent.has_data && matches!(data, Data::None);
+        match result {
+            Ok(cqe) if cqe.status().is_success() => {
+                if let Some(began) = sent.began {
+                    self.lanes.note_latency(lane, began, self.time.now());
+                }
+                Some(Completion { user, result: Ok(cqe), data })
+            }
+            Ok(cqe) => {
+                let status = cqe.status();
+                let is_lost = status.is(Status::ANA_PERSISTENT_LOSS);
+                if Retry::from_status(status) != Retry::Path && !is_lost {
+                    return Some(Completion { user, result: Ok(cqe), data });
+                }
+                let command = Waiting { sent, data };
+                if self.lanes.refuse(lane, Some(self.head), self.nsid) {
+                    self.lanes.controller(lane).note_trouble(Trouble::Repeated);
+                    self.requeue.push(command);
+                    return None;
+                }
+                // The others may refuse it now, and give access later.
+                let waits = is_lost && self.lanes.may_come_back(lane, self.nsid);
+                match self.requeue.delay(command, if waits { Status::ANA_INACCESSIBLE } else { status }) {
+                    Ok(()) => None,
+                    Err(Waiting { data, .. }) => Some(Completion { user, result: Ok(cqe), data }),
+                }
+            }
+            Err(error) if error.is_connection() && !is_gone => {
+                let fate = Fate::of(sent.sqe.opcode, sent.sqe.fuse() != Fuse::Normal);
+                self.lanes.controller(lane).note_trouble(Trouble::Repeated);
+                self.requeue.note_loss();
+                let command = Waiting { sent, data };
+                match fate {
+                    Fate::Repeat => self.requeue.push(command),
+                    Fate::Wait => self.requeue.hold(command, self.lanes.fence(lane)),
+                    Fate::Fail => return Some(Completion { user, result: Err(error), data: command.data }),
+                }
+                None
+            }
+            Err(error) => Some(Completion { user, result: Err(error), data }),
+        }
+    }
+
+    /// The state of its paths.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.lanes.state()
+    }
+}
+
+impl<B: IoBuffer + 'static> AsFd for PathQueue<B> {
+    /// Readable when [`PathQueue::poll`] has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lanes.as_fd()
+    }
+}
+
+impl<B: IoBuffer> std::fmt::Debug for PathQueue<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PathQueue").field("nsid", &self.nsid).field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
