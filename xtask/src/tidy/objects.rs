@@ -9,7 +9,7 @@ use super::tree::Tree;
 
 /// Types whose methods are in several files, with their number. They get no more; with fewer, they
 /// are listed with those.
-const EXCEPTIONS: &[(&str, &str, usize)] = &[("server", "Rdma", 4)];
+const EXCEPTIONS: &[(&str, &str, usize)] = &[];
 
 /// A crate and a type in it.
 type Object = (String, String);
