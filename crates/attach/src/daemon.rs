@@ -26,16 +26,15 @@ use std::time::Duration;
 use ebof_initiator::{Controller, Event, PathId, PathReport, QueueMaps, QueuePair, Subsystem};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::block_queue;
 use crate::block_queue::counting::QueueTally;
 use crate::block_queue::nvme_queue::NvmeQueue;
 use crate::control::Answer;
 use crate::device::{self, Front, InUse};
-use crate::error::{Error, Existing};
+use crate::error::Error;
 use crate::repair;
-use crate::request::{Attached, Device, Request};
-use crate::state::udev;
-use crate::state::{self, Ended, GivenUp, State};
+use crate::request::{Attached, Request};
+use crate::state::{self, GivenUp, State};
+use devices::Devices;
 use ready::Ready;
 use wanted::PendingDisconnect;
 
@@ -86,28 +85,7 @@ struct Shared {
 struct Daemon {
     directory: PathBuf,
     shared: Arc<Shared>,
-    front: Front,
-    /// The largest transfer that the front was made for, bytes.
-    front_max_bytes: u32,
-    /// Whether namespaces may be another daemon's block devices, too.
-    duplicates: bool,
-    devices: Vec<AttachedNamespace>,
-    /// See [`State::ended`].
-    ended: Vec<Ended>,
-    /// The last namespace found that is another daemon's device.
-    taken: Option<Existing>,
-}
-
-/// A namespace of the controller.
-struct AttachedNamespace {
-    device: Device,
-    /// While it is served; `None` if it cannot be a block device.
-    namespace: Option<Served>,
-}
-
-struct Served {
-    described: block_queue::Namespace,
-    identifiers: String,
+    devices: Devices,
 }
 
 /// Runs as the daemon of the instance at `directory` until it is disconnected.
@@ -181,6 +159,11 @@ fn detach_output() {
     }
 }
 
+/// The name of the instance at `directory`.
+fn instance(directory: &Path) -> String {
+    directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 impl Daemon {
     fn start(directory: &Path) -> Result<(Self, Receiver<Message>), Error> {
         let request = state::read_request(directory)?;
@@ -208,17 +191,10 @@ impl Daemon {
         });
         shared.subsystem.paths().iter().try_for_each(|path| listen_to_events(path, messages.clone()))?;
         listen_to_signals(messages)?;
-        let mut daemon = Self {
-            directory: directory.to_owned(),
-            shared,
-            front,
-            front_max_bytes,
-            duplicates,
-            devices: Vec::new(),
-            ended: Vec::new(),
-            taken: None,
-        };
-        let prepared = daemon.prepare();
+        let directory = directory.to_owned();
+        let mut devices = Devices::new(directory.clone(), Arc::clone(&shared), front, front_max_bytes, duplicates);
+        let prepared = devices.prepare().and_then(|()| serve::listen(&directory, &shared));
+        let daemon = Self { directory, shared, devices };
         match prepared {
             Ok(()) => {
                 rights::give_up_mounting(measures);
@@ -231,27 +207,8 @@ impl Daemon {
         }
     }
 
-    fn prepare(&mut self) -> Result<(), Error> {
-        self.rescan()?;
-        if let Some(existing) = self.taken.take() {
-            return Err(Error::AlreadyConnected(existing));
-        }
-        let made = self.devices.iter().filter(|held| held.device.path.is_some()).count();
-        // It is a failure if there are namespaces and none can be a device.
-        if let (0, Some(AttachedNamespace { device, .. })) = (made, self.devices.first()) {
-            let problem = device.problem.clone().unwrap_or_default();
-            return Err(Error::daemon(format!("{} cannot be a block device: {problem}", device.name)));
-        }
-        serve::listen(&self.directory, &self.shared)
-    }
-
-    fn name(&self) -> String {
-        self.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-    }
-
     fn attached(&self) -> Attached {
-        let devices = self.devices.iter().map(|held| held.device.clone()).collect();
-        Attached { name: self.name(), path: None, devices }
+        Attached { name: instance(&self.directory), path: None, devices: self.devices.list() }
     }
 
     /// Handles messages until the daemon is to end.
@@ -265,7 +222,7 @@ impl Daemon {
                         break;
                     }
                 }
-                Message::Terminate => match self.release() {
+                Message::Terminate => match self.devices.release() {
                     Ok(()) => {
                         tracing::info!("a signal asks for the end");
                         break;
@@ -277,7 +234,7 @@ impl Daemon {
                     }
                 },
                 Message::Rescan { answer } => {
-                    let result = self.rescan();
+                    let result = self.devices.rescan();
                     let said =
                         result.map_or_else(|error| Answer::Failed { message: error.to_string() }, |()| Answer::Done);
                     // The client may be gone.
@@ -288,7 +245,7 @@ impl Daemon {
                 }
                 Message::Disconnect { force, farewell, .. } => {
                     let (read, was_read) = channel();
-                    if let Err(InUse { name, used_by }) = if force { Ok(()) } else { self.release() } {
+                    if let Err(InUse { name, used_by }) = if force { Ok(()) } else { self.devices.release() } {
                         let _gone = farewell.send(Farewell { answer: Answer::InUse { name, used_by }, _read: read });
                         continue;
                     }
@@ -308,7 +265,7 @@ impl Daemon {
         // It is in the log already.
         if let Event::Trouble { trouble, .. } = &event {
             if trouble.is_fault() {
-                syslog::error(&format!("{}: {event}", self.name()));
+                syslog::error(&format!("{}: {event}", instance(&self.directory)));
             }
             return None;
         }
@@ -317,8 +274,8 @@ impl Daemon {
             // Others go on.
             Event::GaveUp(reason) if self.shared.subsystem.remove(path) => {
                 tracing::error!(path = path.0, reason, "the path is lost: the devices go on over the others");
-                syslog::error(&format!("{} has lost a path: {reason}", self.name()));
-                self.publish();
+                syslog::error(&format!("{} has lost a path: {reason}", instance(&self.directory)));
+                self.devices.publish();
             }
             Event::GaveUp(reason) => {
                 tracing::error!(reason, "the controller is lost: the devices go");
@@ -329,43 +286,25 @@ impl Daemon {
             | Event::NamespaceChanged(_)
             | Event::NamespaceReplaced(_)
             | Event::Reconnected => {
-                if let Err(error) = self.rescan() {
+                if let Err(error) = self.devices.rescan() {
                     tracing::warn!(%error, "looking at the namespaces");
                 }
             }
-            _ => self.publish(),
+            _ => self.devices.publish(),
         }
         None
-    }
-
-    /// Writes the state file; an error is logged.
-    fn publish(&self) {
-        if let Err(error) = self.write_state() {
-            tracing::error!(%error, "the state file is not written");
-        }
-    }
-
-    /// Writes the state file.
-    fn write_state(&self) -> Result<(), Error> {
-        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.devices = self.devices.iter().map(|held| held.device.clone()).collect();
-        state.ended.clone_from(&self.ended);
-        paths::refresh(&mut state, &self.shared);
-        state::write_state(&self.directory, &state)
     }
 
     /// Removes devices, connection and directory. A controller that was given up leaves its record
     /// and its log.
     fn stop(self, given_up: Option<String>) {
-        let used = given_up.as_ref().and_then(|_| self.front.user());
-        let Self { directory, shared, front, devices, .. } = self;
-        if let Some(states) = directory.parent() {
-            devices.iter().for_each(|held| udev::retract(states, &held.device));
-        }
+        let Self { directory, shared, devices } = self;
+        let used = given_up.as_ref().and_then(|_| devices.user());
+        let paths = devices.paths();
         // The kernel does not let a device go before its requests have ended, and without a target
         // they never would.
         let has_stopped = fail_requests_after(&shared.subsystem, LAST_REQUESTS);
-        front.stop();
+        devices.stop();
         drop(has_stopped);
         drop(shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner).take());
         shared.subsystem.disconnect();
@@ -373,8 +312,7 @@ impl Daemon {
             None => repair::remove(&directory),
             Some(reason) => {
                 let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let names = devices.iter().filter_map(|held| Some(held.device.path.as_ref()?.display().to_string()));
-                let names = names.collect::<Vec<_>>().join(", ");
+                let names = paths.join(", ");
                 let used = used.map(|used| format!("; {used}")).unwrap_or_default();
                 syslog::error(&format!(
                     "{} ({} at {}) was given up and its devices are gone: {names}{used}; {reason}",
@@ -456,7 +394,7 @@ fn first_state(directory: &Path, request: Request, controller: &Controller, fron
     let since = state::now();
     State {
         version: 1,
-        name: directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        name: instance(directory),
         pid,
         pid_start: state::process_start(pid).unwrap_or(0),
         since,

@@ -8,3 +8,4 @@ pub(crate) mod authenticate;
 pub(crate) mod discover;
 pub(crate) mod establish;
 pub(crate) mod reach;
+pub(crate) mod steps;

@@ -7,39 +7,13 @@ use super::Violation;
 use super::source::Source;
 use super::tree::Tree;
 
-/// Types whose methods are in several files, with their number. They get no more; with fewer, they
-/// are listed with those.
-const EXCEPTIONS: &[(&str, &str, usize)] =
-    &[("attach", "Daemon", 2), ("initiator", "Attempt", 3), ("server", "Rdma", 4)];
-
 /// A crate and a type in it.
 type Object = (String, String);
 
 pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    check_with(EXCEPTIONS, &spread(tree.rust()), violations);
-}
-
-fn check_with(exceptions: &[(&str, &str, usize)], spread: &BTreeMap<Object, usize>, violations: &mut Vec<Violation>) {
-    let mut broken = |name: &str, message: String| {
+    for ((name, object), files) in spread(tree.rust()) {
+        let message = format!("the methods of {object} are in {files} files: it is several objects");
         violations.push(Violation::new(&format!("crates/{name}/src"), 0, message));
-    };
-    for ((name, object), &files) in spread {
-        match exceptions.iter().find(|(of, listed, _)| of == name && listed == object) {
-            None => broken(name, format!("the methods of {object} are in {files} files: it is several objects")),
-            Some((_, _, listed)) if *listed == files => {}
-            Some((_, _, listed)) => broken(
-                name,
-                format!(
-                    "the methods of {object} are in {files} files, {listed} in objects.rs: with fewer, list those; more \
-                     are not allowed"
-                ),
-            ),
-        }
-    }
-    for (name, object, _) in exceptions {
-        if !spread.contains_key(&((*name).to_owned(), (*object).to_owned())) {
-            broken(name, format!("the methods of {object} are together, and it is still an exception in objects.rs"));
-        }
     }
 }
 
@@ -116,23 +90,19 @@ fn defined(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree;
     use super::*;
 
     #[test]
     fn methods_in_two_files_are_found_and_those_of_two_types_of_one_name_are_not() {
-        let one = Source::new("pub(crate) struct A<T>(T);\nimpl<T: Fn() -> u8> A<T> {\n}\nimpl Clone for A<u8> {\n}\n");
-        let two = Source::new("impl super::A<u8> {\n}\nstruct B;\nimpl B {\n}\n#[cfg(test)]\nmod tests {\n}\n");
-        let three = Source::new("enum B {}\nimpl B {\n}\n");
-        let files = [("crates/a/src/a.rs", &one), ("crates/a/src/b.rs", &two), ("crates/a/src/c/b.rs", &three)];
-        let found = spread(files.into_iter());
-        let object = ("a".to_owned(), "A".to_owned());
-        assert_eq!(found, BTreeMap::from([(object, 2)]));
-        let count = |exceptions: &[_]| {
-            let mut violations = Vec::new();
-            check_with(exceptions, &found, &mut violations);
-            violations.len()
-        };
-        assert_eq!((count(&[]), count(&[("a", "A", 2)]), count(&[("a", "A", 3)])), (1, 0, 1));
-        assert_eq!(count(&[("a", "A", 2), ("a", "B", 2)]), 1, "it is no exception any more");
+        let one = "pub(crate) struct A<T>(T);\nimpl<T: Fn() -> u8> A<T> {\n}\nimpl Clone for A<u8> {\n}\n";
+        let two = "impl super::A<u8> {\n}\nstruct B;\nimpl B {\n}\n#[cfg(test)]\nmod tests {\n}\n";
+        let three = "enum B {}\nimpl B {\n}\n";
+        let tree = tree::of(&[("crates/a/src/a.rs", one), ("crates/a/src/b.rs", two), ("crates/a/src/c/b.rs", three)]);
+        let mut violations = Vec::new();
+        check(&tree, &mut violations);
+        let [violation] = &violations[..] else { panic!("one rule is broken") };
+        let said = violation.to_string();
+        assert!(said.starts_with("crates/a/src: the methods of A are in 2 files"), "{said}");
     }
 }

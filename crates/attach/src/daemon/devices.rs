@@ -1,18 +1,19 @@
-//! The devices of a daemon: added, changed and removed as the controller's namespaces are.
+//! The devices of a daemon: added, changed and removed as the controller's namespaces are. Writes
+//! the state file with each change. What else a daemon does is not known here.
 
-use std::path::Path;
-use std::sync::PoisonError;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 
 use ebof_nvme::Nsid;
 use ebof_nvme::identify::ProtectionType;
 
-use super::{AttachedNamespace, Daemon, Served};
+use super::{Shared, instance, paths};
 use crate::block_queue;
 use crate::daemon::claims;
 use crate::daemon::describe;
 use crate::daemon::syslog;
-use crate::device::InUse;
-use crate::error::Error;
+use crate::device::{Front, InUse};
+use crate::error::{Error, Existing};
 use crate::request::Device;
 use crate::state::udev;
 use crate::state::{self, ENDED_MAX, Ended, StateDir};
@@ -28,7 +29,98 @@ fn is_unusable(error: &ebof_initiator::Error) -> bool {
 /// Why a device ends whose namespace was deleted or detached.
 const GONE: &str = "the namespace is not there any more";
 
-impl Daemon {
+/// The devices of an instance, and the front that makes them.
+pub(super) struct Devices {
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    front: Front,
+    /// The largest transfer that the front was made for, bytes.
+    front_max_bytes: u32,
+    /// Whether namespaces may be another daemon's block devices, too.
+    duplicates: bool,
+    held: Vec<AttachedNamespace>,
+    /// See [`State::ended`](crate::state::State::ended).
+    ended: Vec<Ended>,
+    /// The last namespace found that is another daemon's device.
+    taken: Option<Existing>,
+}
+
+/// A namespace of the controller.
+struct AttachedNamespace {
+    device: Device,
+    /// While it is served; `None` if it cannot be a block device.
+    namespace: Option<Served>,
+}
+
+struct Served {
+    described: block_queue::Namespace,
+    identifiers: String,
+}
+
+impl Devices {
+    /// None yet: [`prepare`](Self::prepare) makes the first ones.
+    pub(super) fn new(
+        directory: PathBuf,
+        shared: Arc<Shared>,
+        front: Front,
+        front_max_bytes: u32,
+        duplicates: bool,
+    ) -> Self {
+        Self { directory, shared, front, front_max_bytes, duplicates, held: Vec::new(), ended: Vec::new(), taken: None }
+    }
+
+    /// Scans the namespaces for the first time. It is a failure if one is another daemon's device,
+    /// or if there are some and none can be a device.
+    pub(super) fn prepare(&mut self) -> Result<(), Error> {
+        self.rescan()?;
+        if let Some(existing) = self.taken.take() {
+            return Err(Error::AlreadyConnected(existing));
+        }
+        let made = self.held.iter().filter(|held| held.device.path.is_some()).count();
+        if let (0, Some(AttachedNamespace { device, .. })) = (made, self.held.first()) {
+            let problem = device.problem.clone().unwrap_or_default();
+            return Err(Error::daemon(format!("{} cannot be a block device: {problem}", device.name)));
+        }
+        Ok(())
+    }
+
+    /// All of them, also those that cannot be block devices.
+    pub(super) fn list(&self) -> Vec<Device> {
+        self.held.iter().map(|held| held.device.clone()).collect()
+    }
+
+    /// The paths of those that are block devices.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.held.iter().filter_map(|held| Some(held.device.path.as_ref()?.display().to_string())).collect()
+    }
+
+    /// Who uses one of them.
+    pub(super) fn user(&self) -> Option<String> {
+        self.front.user()
+    }
+
+    /// Takes all of them away, used or not. Requests that have not ended are waited for.
+    pub(super) fn stop(self) {
+        self.held.iter().for_each(|held| udev::retract(self.states(), &held.device));
+        self.front.stop();
+    }
+
+    /// Writes the state file; an error is logged.
+    pub(super) fn publish(&self) {
+        if let Err(error) = self.write_state() {
+            tracing::error!(%error, "the state file is not written");
+        }
+    }
+
+    /// Writes the state file.
+    fn write_state(&self) -> Result<(), Error> {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.devices = self.list();
+        state.ended.clone_from(&self.ended);
+        paths::refresh(&mut state, &self.shared);
+        state::write_state(&self.directory, &state)
+    }
+
     /// Scans the namespaces and updates the devices.
     pub(super) fn rescan(&mut self) -> Result<(), Error> {
         let mut there = self.shared.subsystem.namespaces().map_err(|error| Error::Initiator(Box::new(error)))?;
@@ -36,7 +128,7 @@ impl Daemon {
             tracing::warn!(namespaces = there.len(), "only the first {DEVICES_MAX} namespaces become block devices");
             there.truncate(DEVICES_MAX);
         }
-        let gone = self.devices.iter().map(|held| held.device.nsid).filter(|&nsid| !there.contains(&Nsid(nsid)));
+        let gone = self.held.iter().map(|held| held.device.nsid).filter(|&nsid| !there.contains(&Nsid(nsid)));
         for nsid in gone.collect::<Vec<u32>>() {
             self.end(nsid, GONE);
         }
@@ -52,7 +144,7 @@ impl Daemon {
         let described = describe::describe(&self.shared.subsystem, self.front_max_bytes, nsid);
         // Replaced since the last scan.
         self.end_replaced(nsid);
-        let known = self.devices.iter().position(|held| held.device.nsid == nsid.0);
+        let known = self.held.iter().position(|held| held.device.nsid == nsid.0);
         match (described, known) {
             // Deleted since the list was read.
             (Err(describe::Unusable::Unanswered(ebof_initiator::Error::NoSuchNamespace(_))), known) => {
@@ -82,7 +174,7 @@ impl Daemon {
 
     /// Removes a device whose namespace was replaced, as Linux does.
     fn end_replaced(&mut self, nsid: Nsid) {
-        let held = self.devices.iter().find(|held| held.device.nsid == nsid.0);
+        let held = self.held.iter().find(|held| held.device.nsid == nsid.0);
         let Some(head) = held.and_then(|held| held.namespace.as_ref()).and_then(|served| served.described.head) else {
             return;
         };
@@ -95,7 +187,7 @@ impl Daemon {
 
     fn change(&mut self, index: usize, now: Served) {
         let namespace = now.described.clone();
-        let AttachedNamespace { device, namespace: before } = &mut self.devices[index];
+        let AttachedNamespace { device, namespace: before } = &mut self.held[index];
         let Some(served) = before.as_mut().filter(|served| {
             let before = &served.described;
             before.head == namespace.head && before.block_bytes == namespace.block_bytes
@@ -146,7 +238,7 @@ impl Daemon {
     }
 
     fn add(&mut self, nsid: Nsid, served: Option<Served>, problem: Option<String>) {
-        let name = format!("{}n{}", self.name(), nsid.0);
+        let name = format!("{}n{}", instance(&self.directory), nsid.0);
         let described = served.as_ref().map(|served| &served.described);
         let (block_bytes, blocks, read_only) =
             described.map_or((0, 0, false), |namespace| (namespace.block_bytes, namespace.blocks, namespace.read_only));
@@ -187,15 +279,15 @@ impl Daemon {
             self.close(served.as_ref());
         }
         let namespace = served.filter(|_| device.path.is_some());
-        self.devices.retain(|held| held.device.nsid != nsid.0);
-        self.devices.push(AttachedNamespace { device, namespace });
-        self.devices.sort_by_key(|held| held.device.nsid);
+        self.held.retain(|held| held.device.nsid != nsid.0);
+        self.held.push(AttachedNamespace { device, namespace });
+        self.held.sort_by_key(|held| held.device.nsid);
         self.publish();
     }
 
     /// Claims a namespace for as long as its device is in the state file.
     fn claim(&mut self, device: &mut Device) -> Result<(), Error> {
-        self.devices.retain(|held| held.device.nsid != device.nsid);
+        self.held.retain(|held| held.device.nsid != device.nsid);
         if !self.duplicates {
             let states = StateDir::at(self.states());
             let guard = states.lock()?;
@@ -204,11 +296,11 @@ impl Daemon {
                 self.taken = Some(existing.clone());
                 return Err(Error::AlreadyConnected(existing));
             }
-            self.devices.push(AttachedNamespace { device: device.clone(), namespace: None });
+            self.held.push(AttachedNamespace { device: device.clone(), namespace: None });
             self.write_state()?;
             return Ok(());
         }
-        self.devices.push(AttachedNamespace { device: device.clone(), namespace: None });
+        self.held.push(AttachedNamespace { device: device.clone(), namespace: None });
         self.publish();
         Ok(())
     }
@@ -225,7 +317,7 @@ impl Daemon {
     /// Takes over paths that have changed: a device that was taken away, and came back as another.
     fn follow_front(&mut self) {
         let mut moved = false;
-        for AttachedNamespace { device, .. } in &mut self.devices {
+        for AttachedNamespace { device, .. } in &mut self.held {
             let path = self.front.path(&device.name).map(Path::to_owned);
             if device.path.is_some() && device.path != path {
                 let states = self.directory.parent().unwrap_or(Path::new("/"));
@@ -254,8 +346,8 @@ impl Daemon {
 
     /// Removes a device and records why.
     fn end(&mut self, nsid: u32, reason: &str) {
-        let Some(index) = self.devices.iter().position(|held| held.device.nsid == nsid) else { return };
-        let AttachedNamespace { device, namespace } = self.devices.remove(index);
+        let Some(index) = self.held.iter().position(|held| held.device.nsid == nsid) else { return };
+        let AttachedNamespace { device, namespace } = self.held.remove(index);
         udev::retract(self.states(), &device);
         match self.front.remove(&device.name) {
             Ok(()) => tracing::warn!(name = device.name, reason, "the device ends"),

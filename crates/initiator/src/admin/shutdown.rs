@@ -7,7 +7,7 @@ use ebof_nvme::property::{Cc, Csts, offset};
 use ebof_nvme::{Cqe, Sqe};
 
 use crate::command::data::AdminData;
-use crate::connect::establish;
+use crate::connect::steps;
 use crate::engine::Engine;
 use crate::link::stop::Stop;
 use crate::wait::Waiter;
@@ -42,5 +42,5 @@ async fn run_uncancellable(
     deadline: Instant,
     waiter: &Waiter,
 ) -> Result<Cqe, Stop> {
-    establish::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
+    steps::run(engine, sqe, &mut AdminData::None, deadline, waiter, None).await
 }

@@ -14,10 +14,10 @@ use ebof_nvme::opcode::fabrics;
 use ebof_nvme::security::Security;
 use ebof_tls::TlsPsk;
 
-use super::establish::{Attempt, success};
+use super::steps::{Steps, success};
 use crate::command::data::AdminData;
 use crate::engine::Engine;
-use crate::error::connect_error::{ConnectErrorKind as Kind, Step};
+use crate::error::connect_error::ConnectErrorKind as Kind;
 use crate::options::Options;
 use crate::options::keys::KeySource;
 
@@ -65,6 +65,16 @@ pub(crate) async fn authenticate(
     }
 }
 
+/// Authenticates a queue that is being connected. Nothing else is done by this thread before the
+/// queue is there.
+pub(super) async fn authenticate_first(
+    steps: Steps<'_>,
+    engine: &mut Engine<Vec<u8>>,
+    secure_channel: SecureChannel,
+) -> Result<Proof, Kind> {
+    authenticate(steps.options, secure_channel, &mut Connecting { steps, engine }).await
+}
+
 /// The key for TLS that a proof has generated (secure channel concatenation).
 pub(crate) fn generated(options: &Options, proof: &Proof) -> Result<Arc<TlsPsk>, Kind> {
     let psk = proof.psk.as_ref().expect("what is offered has a hash and a group with which there is one");
@@ -89,34 +99,21 @@ pub(crate) fn receive() -> (Sqe, Vec<u8>) {
 
 /// A queue that is being connected.
 struct Connecting<'q, 'a> {
-    attempt: &'q mut Attempt<'a>,
+    steps: Steps<'a>,
     engine: &'q mut Engine<Vec<u8>>,
 }
 
 impl Authenticating for Connecting<'_, '_> {
     async fn send(&mut self, message: &[u8]) -> Result<(), Kind> {
-        let cqe = self.attempt.run(self.engine, send(message), &mut AdminData::FromHost(message)).await?;
+        let cqe = self.steps.run(self.engine, send(message), &mut AdminData::FromHost(message)).await?;
         success(&cqe, "Authentication Send")
     }
 
     async fn receive(&mut self) -> Result<Vec<u8>, Kind> {
         let (sqe, mut answer) = receive();
-        let cqe = self.attempt.run(self.engine, sqe, &mut AdminData::ToHost(&mut answer)).await?;
+        let cqe = self.steps.run(self.engine, sqe, &mut AdminData::ToHost(&mut answer)).await?;
         success(&cqe, "Authentication Receive")?;
         Ok(answer)
-    }
-}
-
-impl Attempt<'_> {
-    /// Authenticates a queue. Nothing else is done by this thread before the queue is there.
-    pub(super) async fn authenticate(
-        &mut self,
-        engine: &mut Engine<Vec<u8>>,
-        secure_channel: SecureChannel,
-    ) -> Result<Proof, Kind> {
-        self.tried.step = Step::Authenticate;
-        let options = self.options;
-        authenticate(options, secure_channel, &mut Connecting { attempt: self, engine }).await
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use zerocopy::FromBytes;
 
 use crate::command::data::AdminData;
-use crate::connect::establish;
+use crate::connect::{establish, steps};
 use crate::error::Error;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step};
 use crate::link::stop;
@@ -125,7 +125,7 @@ pub fn discover_which(options: &Options, which: Which) -> Result<DiscoveryLog, C
     tried.step = Step::Identify;
     let time = Duration::from_millis(u64::from(options.admin_timeout_ms));
     let read = DiscoveryLog::read(info.limits.transfer_bytes, which, |sqe, data| {
-        let answer = run(establish::run(
+        let answer = run(steps::run(
             &mut engine,
             sqe,
             &mut AdminData::ToHost(data),

@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ebof_authentication::host::Proof;
 use ebof_authentication::message::SecureChannel;
 use ebof_nvme::connect::{Connect, ConnectData, ConnectResult, Property};
 use ebof_nvme::feature::{AsyncEventConfig, Fid, NumberOfQueues, SetFeature};
@@ -19,13 +20,12 @@ use ebof_nvme::{ControllerId, Cqe, Nsid, QueueId, Sqe, Status};
 use ebof_tls::TlsPsk;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::authenticate::generated;
+use super::authenticate::{authenticate_first, generated};
+use super::steps::{Steps, success};
 use crate::command::data::AdminData;
 use crate::command::limits::Limits;
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
-use crate::link::stop::{Stop, await_ready};
 use crate::link::{self, HostLink, Wanted};
 use crate::options::Options;
 use crate::shared::bindings::{IdentifyRefusal, Inspection, NAMESPACES_MAX};
@@ -46,7 +46,7 @@ pub(crate) async fn controller(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<(Engine<Vec<u8>>, Info), ConnectError> {
-    let mut attempt = Attempt { options, tried: options.tried(0), is_proven: false, waiter, cancel };
+    let mut attempt = Attempt::new(options, QueueId::ADMIN, waiter, cancel);
     attempt.controller(discovery).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn inspect_namespaces(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<Vec<Inspection>, ConnectError> {
-    let mut attempt = Attempt { options, tried: options.tried(0), is_proven: false, waiter, cancel };
+    let mut attempt = Attempt::new(options, QueueId::ADMIN, waiter, cancel);
     attempt.tried.step = Step::Identify;
     let end = waiter.time.now() + Duration::from_millis(u64::from(options.admin_timeout_ms.max(1)));
     let mut inspected = Vec::with_capacity(open.len());
@@ -84,27 +84,31 @@ pub(crate) async fn io_queue(
     waiter: &Waiter,
     cancel: &Cancel,
 ) -> Result<HostLink, ConnectError> {
-    let mut attempt = Attempt { options, tried: options.tried(queue.0), is_proven: false, waiter, cancel };
+    let mut attempt = Attempt::new(options, queue, waiter, cancel);
     attempt.io_queue(queue, info).await.map_err(|kind| ConnectError::new(kind, attempt.tried))
 }
 
-pub(super) struct Attempt<'a> {
-    pub(super) options: &'a Options,
-    pub(super) tried: Tried,
+struct Attempt<'a> {
+    options: &'a Options,
+    tried: Tried,
     /// Whether the controller has proven itself on this queue.
     is_proven: bool,
-    waiter: &'a Waiter,
-    cancel: &'a Cancel,
+    steps: Steps<'a>,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    fn new(options: &'a Options, queue: QueueId, waiter: &'a Waiter, cancel: &'a Cancel) -> Self {
+        let steps = Steps { options, waiter, cancel };
+        Self { options, tried: options.tried(queue.0), is_proven: false, steps }
+    }
+
     async fn controller(&mut self, discovery: Option<bool>) -> Result<(Engine<Vec<u8>>, Info), Kind> {
         let psk = match discovery {
             Some(true) => None,
             _ if !self.options.concat => None,
             _ => Some(self.generate_psk().await?),
         };
-        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
+        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.steps.waiter.time.clone());
         let peer = self.open(&mut engine, admin_queue(psk.clone())).await?;
         let id = self.connect_admin(&mut engine).await?;
         self.tried.step = Step::Enable;
@@ -152,7 +156,7 @@ impl Attempt<'_> {
 
     /// Secure channel concatenation: authenticates on an Admin Queue without TLS, which ends then.
     async fn generate_psk(&mut self) -> Result<Arc<TlsPsk>, Kind> {
-        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.waiter.time.clone());
+        let mut engine = Engine::new(ADMIN_ENTRIES - 1, false, self.steps.waiter.time.clone());
         self.open(&mut engine, admin_queue(None)).await?;
         let (_, authreq) = self.send_connect(&mut engine, QueueId::ADMIN, ADMIN_ENTRIES, ControllerId::DYNAMIC).await?;
         if authreq & (ConnectResult::AUTHENTICATION_REQUIRED | ConnectResult::SECURE_CHANNEL_REQUIRED) == 0 {
@@ -169,24 +173,24 @@ impl Attempt<'_> {
     /// Connects an I/O queue. Where its key for TLS is replaced meanwhile, the two ends may not
     /// have had the same one: then again, with the next one.
     async fn io_queue(&mut self, queue: QueueId, info: &Info) -> Result<HostLink, Kind> {
-        let deadline = self.deadline();
+        let deadline = self.steps.deadline();
         loop {
             let psk = info.psk.get();
             let connected = self.io_queue_by(queue, info, psk.clone()).await;
             let is_outdated = psk.is_some_and(|psk| info.psk.is_outdated(&psk));
-            let is_over = || self.cancel.is_set() || self.waiter.time.now() >= deadline;
+            let is_over = || self.steps.cancel.is_set() || self.steps.waiter.time.now() >= deadline;
             if connected.is_ok() || !is_outdated || is_over() {
                 return connected;
             }
             while info.psk.is_being_replaced() && !is_over() {
-                self.waiter.sleep(PSK_REPLACED_WAIT, Some(self.cancel)).await;
+                self.steps.waiter.sleep(PSK_REPLACED_WAIT, Some(self.steps.cancel)).await;
             }
         }
     }
 
     async fn io_queue_by(&mut self, queue: QueueId, info: &Info, psk: Option<Arc<TlsPsk>>) -> Result<HostLink, Kind> {
         // For the Connect command.
-        let mut engine = Engine::new(1, false, self.waiter.time.clone());
+        let mut engine = Engine::new(1, false, self.steps.waiter.time.clone());
         let (entries, controller, in_capsule) = (info.io_entries, info.id, info.in_capsule_bytes());
         self.open(&mut engine, Wanted { queue, entries, controller, in_capsule, psk }).await?;
         self.connect(&mut engine, queue, info.io_entries, info.id).await?;
@@ -195,17 +199,10 @@ impl Attempt<'_> {
 
     /// A link for the queue.
     async fn open(&mut self, engine: &mut Engine<Vec<u8>>, wanted: Wanted) -> Result<SocketAddr, Kind> {
-        let (link, peer) = link::connect(self.options, wanted, &mut self.tried, self.waiter, self.cancel).await?;
+        let (link, peer) =
+            link::connect(self.options, wanted, &mut self.tried, self.steps.waiter, self.steps.cancel).await?;
         engine.attach(link);
         Ok(peer)
-    }
-
-    fn deadline(&self) -> Instant {
-        self.waiter.time.now() + self.step_time()
-    }
-
-    fn step_time(&self) -> Duration {
-        Duration::from_millis(u64::from(self.options.connect_timeout_ms.max(1)))
     }
 
     async fn connect_admin(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<ControllerId, Kind> {
@@ -254,7 +251,7 @@ impl Attempt<'_> {
             cattr: if disable { Connect::CATTR_DISABLE_SQ_FLOW } else { 0 },
             kato_ms: if queue.is_admin() { self.options.keep_alive_ms } else { 0 },
         };
-        let cqe = self.run(engine, connect.encode(), &mut AdminData::FromHost(data.as_bytes())).await?;
+        let cqe = self.steps.run(engine, connect.encode(), &mut AdminData::FromHost(data.as_bytes())).await?;
         if !cqe.status().is_success() {
             return Err(connect_kind(&cqe));
         }
@@ -265,12 +262,21 @@ impl Attempt<'_> {
         Ok((id, authreq))
     }
 
+    async fn authenticate(
+        &mut self,
+        engine: &mut Engine<Vec<u8>>,
+        secure_channel: SecureChannel,
+    ) -> Result<Proof, Kind> {
+        self.tried.step = Step::Authenticate;
+        authenticate_first(self.steps, engine, secure_channel).await
+    }
+
     async fn enable(&mut self, engine: &mut Engine<Vec<u8>>, cap: Cap) -> Result<(), Kind> {
         self.property(engine, Property::set(offset::CC, Cc::ENABLE.0), "Property Set (CC)").await?;
-        let started = self.waiter.time.now();
+        let started = self.steps.waiter.time.now();
         // CAP.TO of 0 is not legal; such a controller gets the time-out of any step.
         let time = match cap.timeout_ms() {
-            0 => self.step_time(),
+            0 => self.steps.time(),
             ms => Duration::from_millis(u64::from(ms)),
         };
         let mut pause = Duration::from_millis(1);
@@ -280,12 +286,12 @@ impl Attempt<'_> {
             if csts.ready() && !csts.fatal() {
                 return Ok(());
             }
-            let passed = self.waiter.time.now().saturating_duration_since(started);
+            let passed = self.steps.waiter.time.now().saturating_duration_since(started);
             if csts.fatal() || passed >= time {
                 let after_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
                 return Err(Kind::NotReady { csts: csts.0, after_ms });
             }
-            self.waiter.sleep(pause.min(time), Some(self.cancel)).await;
+            self.steps.waiter.sleep(pause.min(time), Some(self.steps.cancel)).await;
             pause = (pause * 2).min(Duration::from_millis(200));
         }
     }
@@ -293,7 +299,7 @@ impl Attempt<'_> {
     async fn identify(&mut self, engine: &mut Engine<Vec<u8>>) -> Result<IdentifyController, Kind> {
         let mut bytes = vec![0; size_of::<IdentifyController>()];
         let sqe = Sqe::new(admin::IDENTIFY).with_cdw(10, u32::from(Cns::CONTROLLER.0));
-        let cqe = self.run(engine, sqe, &mut AdminData::ToHost(&mut bytes)).await?;
+        let cqe = self.steps.run(engine, sqe, &mut AdminData::ToHost(&mut bytes)).await?;
         success(&cqe, "Identify Controller")?;
         IdentifyController::read_from_bytes(&bytes)
             .map_err(|error| Kind::Protocol { violation: format!("Identify Controller: {error}") })
@@ -306,7 +312,7 @@ impl Attempt<'_> {
         loop {
             let mut list = NamespaceList::default();
             let sqe = Sqe::new(admin::IDENTIFY).with_nsid(after).with_cdw(10, u32::from(Cns::ACTIVE_NAMESPACE_LIST.0));
-            let cqe = self.run(engine, sqe, &mut AdminData::ToHost(list.as_mut_bytes())).await?;
+            let cqe = self.steps.run(engine, sqe, &mut AdminData::ToHost(list.as_mut_bytes())).await?;
             if !cqe.status().is_success() {
                 return Ok(None);
             }
@@ -334,7 +340,7 @@ impl Attempt<'_> {
         bytes: &mut [u8],
     ) -> Result<Status, Kind> {
         let sqe = Sqe::new(admin::IDENTIFY).with_nsid(nsid).with_cdw(10, u32::from(cns.0));
-        Ok(self.run(engine, sqe, &mut AdminData::ToHost(bytes)).await?.status())
+        Ok(self.steps.run(engine, sqe, &mut AdminData::ToHost(bytes)).await?.status())
     }
 
     /// Inspects one namespace. A transient refusal is an error: the connection is not used before
@@ -391,66 +397,13 @@ impl Attempt<'_> {
     async fn set_feature(&mut self, engine: &mut Engine<Vec<u8>>, fid: Fid, value: u32) -> Result<Cqe, Kind> {
         let feature = SetFeature { fid, save: false };
         let sqe = Sqe::new(admin::SET_FEATURES).with_cdw(10, feature.encode()).with_cdw(11, value);
-        self.run(engine, sqe, &mut AdminData::None).await
+        self.steps.run(engine, sqe, &mut AdminData::None).await
     }
 
     async fn property(&mut self, engine: &mut Engine<Vec<u8>>, sqe: Sqe, name: &'static str) -> Result<u64, Kind> {
-        let cqe = self.run(engine, sqe, &mut AdminData::None).await?;
+        let cqe = self.steps.run(engine, sqe, &mut AdminData::None).await?;
         success(&cqe, name)?;
         Ok(cqe.result())
-    }
-
-    /// Runs one command within the time of a step.
-    pub(super) async fn run(
-        &mut self,
-        engine: &mut Engine<Vec<u8>>,
-        sqe: Sqe,
-        data: &mut AdminData<'_>,
-    ) -> Result<Cqe, Kind> {
-        run(engine, sqe, data, self.deadline(), self.waiter, Some(self.cancel))
-            .await
-            .map_err(|stop| stop.into_kind(self.options))
-    }
-}
-
-/// Runs one command with lent data. Nothing else may use the engine until it completes. On an error
-/// the connection has to be closed: the command may still be outstanding.
-pub(crate) async fn run(
-    engine: &mut Engine<Vec<u8>>,
-    sqe: Sqe,
-    data: &mut AdminData<'_>,
-    deadline: Instant,
-    waiter: &Waiter,
-    cancel: Option<&Cancel>,
-) -> Result<Cqe, Stop> {
-    let length = match data {
-        AdminData::None => 0,
-        AdminData::ToHost(bytes) => bytes.len(),
-        AdminData::FromHost(bytes) => bytes.len(),
-    };
-    let length = u32::try_from(length).map_err(|_| Stop::Failed(Error::TooLarge { bytes: length }))?;
-    engine.submit_lent(sqe, (0, length), data, 0, u64::MAX).map_err(Stop::Failed)?;
-    let (_, result) = run_until(engine, data, deadline, waiter, cancel, |engine| engine.slots().pop_lent()).await?;
-    result.map_err(Stop::Failed)
-}
-
-/// Sends and receives until `done` gives a result.
-async fn run_until<T>(
-    engine: &mut Engine<Vec<u8>>,
-    data: &mut AdminData<'_>,
-    deadline: Instant,
-    waiter: &Waiter,
-    cancel: Option<&Cancel>,
-    mut done: impl FnMut(&mut Engine<Vec<u8>>) -> Option<T>,
-) -> Result<T, Stop> {
-    loop {
-        engine.flush(data).map_err(Stop::Lost)?;
-        engine.receive(data).map_err(Stop::Lost)?;
-        if let Some(result) = done(engine) {
-            return Ok(result);
-        }
-        let link = engine.link().expect("the link that the command was submitted to, and that was not lost");
-        await_ready(link.watch(), deadline, waiter, cancel).await?;
     }
 }
 
@@ -464,10 +417,6 @@ pub(super) fn admin_queue(psk: Option<Arc<TlsPsk>>) -> Wanted {
         in_capsule: 0,
         psk,
     }
-}
-
-pub(crate) fn success(cqe: &Cqe, command: &'static str) -> Result<(), Kind> {
-    cqe.status().ok().map_err(|status| Kind::Status { command, status })
 }
 
 /// The error of a failed Connect command.

@@ -8,7 +8,7 @@ use ebof_nvme::Sqe;
 use super::Controller;
 use crate::command::data::Data;
 use crate::connect::authenticate::{self, Authenticating};
-use crate::connect::establish::success;
+use crate::connect::steps::success;
 use crate::error::Error;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind as Kind, Step, Tried};
 use crate::wait::Waiter;

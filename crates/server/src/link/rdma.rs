@@ -10,68 +10,40 @@
 //! when nothing has come for a while.
 
 mod closing;
-mod completions;
+mod commands;
+mod endpoint;
+mod fetches;
+mod health;
 mod held;
 mod pointers;
-mod sending;
-
-use std::collections::VecDeque;
-use std::ops::Range;
+mod responses;
 
 use ebof_backend::Buffer;
-use ebof_nvme::{Cid, Cqe, QueueId, Status};
-use ebof_rdma::Segments;
-use ebof_rdma::controller::{Cancelled, Command, Connection, Location};
-use ebof_verbs::{Bell, QueuePair, Remote, WorkStatus};
+use ebof_nvme::{Cid, Cqe, QueueId};
+use ebof_rdma::controller::SendEntry;
+use ebof_verbs::{Bell, WorkCompletion, WorkRequest, WorkStatus};
 
 use self::closing::Closing;
-use self::completions::{GivenUp, KEPT_MS};
-use self::held::{HeldBuffers, Kept, Origin, Outgoing};
-use self::pointers::Pointers;
-use super::message_queue::MessageQueue;
+use self::commands::{Capsule, ReceivedCommands, UNLIMITED};
+use self::endpoint::{Endpoint, GivenUp, KEPT_MS};
+use self::fetches::{Fetched, Fetches};
+use self::health::ConnectionHealth;
+use self::responses::Responses;
 use super::transport::{Capsules, Messages, Notifier, OwnMemory, Polled, Transport, ZeroCopy};
 use super::{End, Event, Fetch, Flushed, Inline, Opening, Received, STALLED_MS, Stopped};
 use crate::ports::peer::{Peer, PeerAddress};
-use crate::ports::rdma_connection::{RdmaConnection, Registered};
+use crate::ports::rdma_connection::RdmaConnection;
 use crate::shared::buffer::Pool;
 use crate::shared::reactor_context::ReactorContext;
 
 /// One connection's NVMe/RDMA.
 pub(crate) struct Rdma {
     peer: PeerAddress,
-    /// `None` once it is gone.
-    pair: Option<Registered>,
-    core: Connection,
-    sends_with_invalidate: bool,
-    /// Its receives are those of others, too: they are posted again whatever becomes of it.
-    shares_receives: bool,
-    queue: MessageQueue,
-    /// Capsules that have come and are not taken yet; at most as many as the queue has entries.
-    received: VecDeque<Capsule>,
-    /// The last command that was taken, until it is dealt with.
-    current: Option<Current>,
-    /// Where commands that are under way have their data in the host's memory.
-    pointers: Pointers,
-    /// Buffers that the adapter reads data into, by slot of the command.
-    fetching: Vec<Option<Fetching>>,
-    /// Data that are in their buffers, and not reported yet.
-    fetched: VecDeque<Fetched>,
-    /// Buffers of the responses that are queued.
-    outgoing: HeldBuffers,
-    /// The responses that are posted, by send slot.
-    sending: Vec<Sending>,
-    /// Held buffers whose data are written.
-    returned: Vec<Outgoing>,
-    /// Bytes in buffers that were given to the queue pair with their data.
-    given_bytes: usize,
-    /// Those that stay.
-    kept: Kept,
-    /// A buffer for data that do not come from a device, kept for the next ones.
-    spare: Option<Buffer>,
-    unsent_bytes: usize,
-    /// The most data that a capsule may carry, where the controller has a limit of its own.
-    in_capsule_bytes_max: u32,
-    is_established: bool,
+    endpoint: Endpoint,
+    commands: ReceivedCommands,
+    fetches: Fetches,
+    responses: Responses,
+    health: ConnectionHealth,
     /// Its descriptor or bell tells when there is something.
     is_armed: bool,
     /// It is armed only when its reactor is about to sleep.
@@ -82,67 +54,9 @@ pub(crate) struct Rdma {
     collected_bytes: usize,
     /// Something is over that the next flush can make use of.
     has_progress: bool,
-    /// Why it ends, until that is reported.
-    end: Option<End>,
     /// Why what was posted early could not be begun, until the next flush.
     not_begun: Option<End>,
-    /// The adapter has given it up, and it is kept.
-    loss: Option<GivenUp>,
-    /// The peer's end of the connection is gone.
-    peer_is_gone: bool,
-    /// How much was ever sent or fetched.
-    done: u64,
-    /// Since when that has not changed although something is under way, milliseconds, and what it
-    /// was.
-    standstill: Option<(u64, u64)>,
-    is_refusal_logged: bool,
     closing: Option<Closing>,
-}
-
-/// A command capsule, by its receive slot.
-#[derive(Clone, Copy, Debug)]
-struct Capsule {
-    slot: u32,
-    length: u32,
-}
-
-/// A command whose receive is not posted again yet.
-#[derive(Debug)]
-struct Current {
-    slot: u32,
-    /// Its data in the capsule.
-    data: Range<usize>,
-    cid: Cid,
-    /// Its data in the host's memory, while they are not among the [`Pointers`].
-    segments: Option<Segments>,
-}
-
-/// A buffer that data of a command are read into.
-#[derive(Debug)]
-struct Fetching {
-    held: ebof_verbs::Held,
-    /// Where in the buffer they go.
-    offset: u32,
-    length: u32,
-    buffer_bytes: usize,
-    /// The host has as much as the command needs.
-    is_enough: bool,
-}
-
-/// The fields of [`Event::Fetched`].
-struct Fetched {
-    slot: u32,
-    buffer: Buffer,
-    is_intact: bool,
-}
-
-/// A response that was posted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sending {
-    /// Bytes of the data before it.
-    length: u32,
-    /// Their buffer, if it is held.
-    held: Option<Outgoing>,
 }
 
 /// When as much is posted and not begun, it is begun before the next command: that is two reads or
@@ -150,12 +64,17 @@ struct Sending {
 /// adapter works on them while the thread goes on.
 const FLUSH_AT: usize = 6;
 
-/// Why there is a queue pair: the control thread gets it when the connection is gone and nothing of
-/// it is left ([`Rdma::settle_held`]), and no command goes over a connection that is gone.
-const CONNECTED: &str = "a queue pair stays as long as its connection";
+/// What a completion costs of the connection's share at least, bytes.
+const COMPLETION_BYTES: usize = 16;
 
-/// In-capsule data that no controller limits.
-const UNLIMITED: u32 = u32::MAX;
+/// Looks that find nothing, until the queue pair is armed although its reactor does not sleep.
+const IDLE_LOOKS_MAX: u32 = 256;
+
+/// Every so many looks, events are asked for although nothing told of them.
+const EVENTS_EVERY: u32 = 16;
+
+/// The most that is collected before the reactor may sleep, bytes: there is nothing normally.
+const LOOK_BYTES: usize = 1 << 20;
 
 impl Rdma {
     /// `bell` rings where there is no descriptor.
@@ -166,149 +85,209 @@ impl Rdma {
         let entries = entries as usize;
         Self {
             peer,
-            pair: Some(pair),
-            core,
-            sends_with_invalidate,
-            shares_receives,
-            queue: MessageQueue::new(),
-            received: VecDeque::with_capacity(entries),
-            current: None,
-            pointers: Pointers::new(entries),
-            fetching: Vec::with_capacity(entries),
-            fetched: VecDeque::with_capacity(entries),
-            outgoing: HeldBuffers::new(entries + sends as usize),
-            sending: vec![Sending::default(); sends as usize],
-            returned: Vec::with_capacity(entries),
-            given_bytes: 0,
-            kept: Kept::new(entries),
-            spare: None,
-            unsent_bytes: 0,
-            in_capsule_bytes_max: UNLIMITED,
-            is_established: false,
+            endpoint: Endpoint::new(pair, core),
+            commands: ReceivedCommands::new(entries, shares_receives),
+            fetches: Fetches::new(entries),
+            responses: Responses::new(entries, sends, sends_with_invalidate),
+            health: ConnectionHealth::default(),
             is_armed: false,
             is_busy_polled,
             idle_looks: 0,
             collected_bytes: 0,
             has_progress: false,
-            end: None,
             not_begun: None,
-            loss: None,
-            peer_is_gone: false,
-            done: 0,
-            standstill: None,
-            is_refusal_logged: false,
             closing: None,
         }
     }
 
-    /// The queue pair, while there is one.
-    #[inline]
-    fn pair(&mut self) -> Option<&mut QueuePair> {
-        self.pair.as_mut().map(|registered| &mut registered.pair)
-    }
-
     /// What the adapter has said when it gave up the connection.
     pub(super) fn loss(&self) -> Option<WorkStatus> {
-        self.loss.map(|loss| loss.status)
+        self.endpoint.loss.map(|loss| loss.status)
     }
 
-    fn post_receive(&mut self, slot: u32) {
-        // A receive that is not posted again is one that the host has lost.
-        self.connected().post_receive(slot);
+    /// Collects what is there, up to `limit` bytes.
+    fn look(&mut self, limit: usize) -> Result<(), End> {
+        // Also where it was told that there is something: it will not be told again.
+        let was_armed = std::mem::replace(&mut self.is_armed, false);
+        if was_armed || self.idle_looks.is_multiple_of(EVENTS_EVERY) {
+            self.take_events();
+        }
+        self.collect(limit)?;
+        if self.collected_bytes > 0 {
+            self.idle_looks = 0;
+            return Ok(());
+        }
+        self.idle_looks = self.idle_looks.wrapping_add(1);
+        if was_armed || (self.idle_looks >= IDLE_LOOKS_MAX && !self.is_busy_polled) {
+            self.arm_and_look()?;
+        }
+        Ok(())
     }
 
-    /// The queue pair of a connection that is not gone.
-    #[inline]
-    fn connected(&mut self) -> &mut QueuePair {
-        self.pair().expect(CONNECTED)
+    /// Has its descriptor or bell tell what comes from now on. `false`: something has come before.
+    fn arm_and_look(&mut self) -> Result<bool, End> {
+        self.endpoint.connected().arm()?;
+        self.idle_looks = 0;
+        self.take_events();
+        self.collect(LOOK_BYTES)?;
+        self.is_armed = self.collected_bytes == 0;
+        Ok(self.is_armed)
     }
 
-    /// Begins what is posted, if that is at least so much.
-    #[inline]
-    fn flush_if(&mut self, entries: usize) -> Result<(), End> {
-        match &mut self.pair {
-            Some(Registered { pair, .. }) if pair.unflushed() >= entries => {
-                self.core.on_flushed();
-                Ok(pair.flush()?)
+    fn take_events(&mut self) {
+        if self.health.take_events(&mut self.endpoint) {
+            self.has_progress = true;
+            self.collected_bytes += COMPLETION_BYTES;
+        }
+    }
+
+    fn collect(&mut self, limit: usize) -> Result<(), End> {
+        while self.collected_bytes < limit {
+            let Some(completion) = self.endpoint.connected().poll()? else { break };
+            self.collected_bytes += COMPLETION_BYTES;
+            match completion {
+                WorkCompletion::Received { slot, length, .. } => {
+                    self.collected_bytes += length as usize;
+                    self.commands.push(Capsule { slot, length });
+                }
+                WorkCompletion::Sent { slot } => self.on_sent(slot),
+                WorkCompletion::Done { id } => self.on_read(id),
+                WorkCompletion::Failed { what, status } => self.on_failed(what, status),
             }
-            _ => Ok(()),
         }
+        self.commands.check(self.endpoint.core.entries())?;
+        self.health.check()
     }
 
-    /// Takes the next capsule. `None`: there is none.
-    fn take_capsule(&mut self, draining: bool) -> Result<Option<Event>, End> {
-        self.flush_if(FLUSH_AT)?;
-        let Some(Capsule { slot, length }) = self.received.pop_front() else {
-            if self.shares_receives {
-                // Others wait for the receives of commands that have begun: not until those are
-                // complete.
-                self.flush_if(1)?;
-            }
-            return Ok(None);
-        };
-        let Registered { pair, .. } = self.pair.as_ref().expect(CONNECTED);
-        // No adapter puts more into a receive than that has room for.
-        let capsule = pair.received(slot).get(..length as usize).unwrap_or_default();
-        let Command { sqe, data, .. } = self.core.receive(capsule)?;
-        let (segments, range) = match data {
-            Ok(Location::Remote(segments)) => (Some(segments), 0..0),
-            Ok(Location::InCapsule { offset, length }) => (None, offset as usize..(offset + length) as usize),
-            Ok(Location::None) | Err(_) => (None, 0..0),
-        };
-        if draining {
-            self.core.withdraw(segments);
-            self.post_receive(slot);
-            return Ok(Some(Event::Progress { answered: true }));
-        }
-        let in_capsule = u32::try_from(range.len()).unwrap_or(u32::MAX);
-        let status = match data {
-            Err(status) => Some(status),
-            Ok(_) if in_capsule > self.in_capsule_bytes_max => Some(Status::SGL_OFFSET_INVALID.dnr()),
-            Ok(_) => None,
-        };
-        if let Some(status) = status {
-            self.post_receive(slot);
-            return Ok(Some(Event::Refused { sqe, status }));
-        }
-        self.current = Some(Current { slot, data: range, cid: sqe.cid(), segments });
-        Ok(Some(Event::Command { sqe, in_capsule }))
-    }
-
-    /// Where a command that is over has its data in the host's memory.
     #[inline]
-    fn take_segments(&mut self, cid: Cid) -> Option<Segments> {
-        match &mut self.current {
-            Some(current) if current.cid == cid => current.segments.take(),
-            _ => self.pointers.take(cid),
+    fn on_sent(&mut self, slot: u32) {
+        self.health.on_done();
+        self.has_progress = true;
+        self.endpoint.core.on_sent();
+        self.responses.on_sent(slot);
+    }
+
+    #[inline]
+    fn on_read(&mut self, id: u64) {
+        self.health.on_done();
+        // The next read may begin.
+        self.has_progress = true;
+        let tag = u32::try_from(id).expect("only reads have one, and it is their tag");
+        self.collected_bytes += self.fetches.on_read(tag, &mut self.endpoint) as usize;
+    }
+
+    fn on_failed(&mut self, what: WorkRequest, status: WorkStatus) {
+        // The reason may be an event: a disconnect, or the end of the device.
+        self.take_events();
+        if let WorkRequest::Receive(slot) = what
+            && self.commands.shares_receives
+        {
+            self.endpoint.post_receive(slot);
+        }
+        if self.health.on_failed(status, &mut self.endpoint) {
+            self.has_progress = true;
         }
     }
 
-    /// Copies the data in the capsule of the last command.
-    fn fetch_inline(&mut self, mut fetch: Fetch) {
-        let source = self.current.as_ref().zip(self.pair.as_ref());
-        let is_intact =
-            fetch
-                .fill(source.and_then(|(current, registered)| {
-                    registered.pair.received(current.slot).get(current.data.clone())
-                }));
-        let Fetch { slot, buffer, .. } = fetch;
-        self.fetched.push_back(Fetched { slot, buffer, is_intact });
+    /// Begins what was posted, if that is much. Not before the receive of the command that executes
+    /// is posted again.
+    #[inline]
+    fn begin_early(&mut self) {
+        if !self.commands.has_current()
+            && let Err(end) = self.endpoint.flush_if(FLUSH_AT)
+        {
+            self.not_begun.get_or_insert(end);
+        }
     }
-}
 
-fn of(remote: ebof_rdma::Remote) -> Remote {
-    Remote { address: remote.address, key: remote.key }
+    /// Posts what the core says, as far as there is room, and begins everything that is posted.
+    fn post(&mut self) -> Result<(), End> {
+        if let Some(end) = self.not_begun.take() {
+            return Err(end);
+        }
+        loop {
+            let Endpoint { registered: Some(registered), core, loss, .. } = &mut self.endpoint else {
+                return Err(End::PeerClosed);
+            };
+            let pair = &mut registered.pair;
+            // Receives that are shared are posted again whatever becomes of the connection.
+            let work = if loss.is_some() { None } else { core.poll_work(pair.room()) };
+            let Some(work) = work else {
+                core.on_flushed();
+                return Ok(pair.flush()?);
+            };
+            match work {
+                SendEntry::Read { tag, offset, length, remote } => {
+                    self.fetches.post(pair, tag, offset, length, remote);
+                }
+                SendEntry::Write { tag, offset, length, remote } => {
+                    self.responses.post_write(pair, tag, offset, length, remote);
+                }
+                SendEntry::Send { cqe, invalidate, tag } => {
+                    self.responses.post_queued(&mut self.endpoint, &cqe, invalidate, tag);
+                    self.begin_early();
+                }
+            }
+        }
+    }
+
+    /// Looks whether anything that is under way goes on.
+    fn note_standstill(&mut self, now_ms: u64) {
+        let Endpoint { core, loss, .. } = &self.endpoint;
+        let is_idle = self.responses.unsent_bytes() == 0 && core.reads_under_way() == 0;
+        self.health.note_standstill(now_ms, is_idle || loss.is_some());
+    }
+
+    /// Ends the connection: what is under way comes back.
+    fn disconnect(&mut self) {
+        if let Some(pair) = self.endpoint.pair() {
+            pair.disconnect();
+            // What this turn has posted comes back, too: it fails as all work does from now on.
+            let _ = pair.flush();
+            self.closing.get_or_insert_default();
+        }
+        self.responses.stop();
+        self.health.on_disconnected();
+        self.commands.forget_pointers();
+    }
+
+    /// Gives the pool what the adapter is done with. Returns whether that is everything.
+    fn take_back(&mut self, pool: &mut Pool) -> bool {
+        let pair = self.endpoint.connected();
+        closing::collect_rest(pair, self.commands.shares_receives);
+        let has_read = self.fetches.take_back(pair, pool);
+        self.responses.take_back(pair, pool) && has_read
+    }
+
+    /// Looks again at what the adapter has. When that is nothing, or it takes too long, the control
+    /// thread destroys the queue pair.
+    fn settle_held(&mut self, context: &mut ReactorContext<'_>) {
+        // Nothing is left, and only commands at a device keep the connection.
+        let Some(closing) = &mut self.closing else { return };
+        let is_late = closing.look(context.now_ms);
+        if !self.take_back(context.pool) {
+            if !is_late {
+                return;
+            }
+            self.fetches.abandon(context.pool);
+            self.responses.abandon(context.pool);
+        }
+        self.closing = None;
+        if let Some(pair) = self.endpoint.registered.take() {
+            context.shared.leave_to_control(pair);
+        }
+    }
 }
 
 impl Transport for Rdma {
     fn notifier(&self) -> Notifier<'_> {
-        let descriptor = self.pair.as_ref().and_then(|registered| registered.pair.descriptor());
+        let descriptor = self.endpoint.registered.as_ref().and_then(|registered| registered.pair.descriptor());
         // Without one its bell may be missed until it is armed: it is polled until then.
         descriptor.map_or(Notifier::ArmedBell, Notifier::Descriptor)
     }
 
     fn is_initialized(&self) -> bool {
-        self.is_established
+        self.health.is_established
     }
 
     fn receive(&mut self, limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
@@ -318,109 +297,73 @@ impl Transport for Rdma {
     }
 
     fn is_at_command(&self, _input: &[u8]) -> bool {
-        self.fetched.is_empty() && !self.has_progress && !self.received.is_empty()
+        self.fetches.unreported() == 0 && !self.has_progress && self.commands.waiting() > 0
     }
 
     #[inline(always)]
     fn poll(&mut self, _input: &mut &[u8], draining: bool) -> Result<Option<Event>, End> {
-        if let Some(Fetched { slot, buffer, is_intact }) = self.fetched.pop_front() {
+        if let Some(Fetched { slot, buffer, is_intact }) = self.fetches.pop() {
             return Ok(Some(Event::Fetched { slot, buffer, is_intact }));
         }
         if std::mem::take(&mut self.has_progress) {
             return Ok(Some(Event::Progress { answered: true }));
         }
-        self.take_capsule(draining)
+        self.commands.take(&mut self.endpoint, draining)
     }
 
     fn unparsed(&self) -> usize {
-        self.received.len() + self.fetched.len()
+        self.commands.waiting() + self.fetches.unreported()
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Result<(), Buffer> {
         if fetch.pointer.is_in_capsule() {
-            self.fetch_inline(fetch);
+            self.fetches.copy(fetch, self.commands.inline(&self.endpoint));
             return Ok(());
         }
-        let Fetch { slot, buffer, offset, length, .. } = fetch;
-        let Some(segments) = Segments::from_pointer(&fetch.pointer).filter(|_| length > 0) else {
-            self.fetched.push_back(Fetched { slot, buffer, is_intact: length == 0 });
-            return Ok(());
-        };
-        let buffer_bytes = buffer.capacity();
-        let held = match self.connected().hold(buffer) {
-            Ok(held) => held,
-            Err((buffer, error)) => {
-                self.log_refusal(&error);
-                return Err(buffer);
-            }
-        };
-        let is_enough = segments.length() >= length;
-        let offset = u32::try_from(offset).expect("buffers are far below 4 GiB");
-        if self.fetching.len() <= slot as usize {
-            self.fetching.resize_with(slot as usize + 1, || None);
-        }
-        let before = self.fetching[slot as usize].replace(Fetching { held, offset, length, buffer_bytes, is_enough });
-        assert!(before.is_none(), "the buffer of a command that is over is taken before its slot is used again");
-        let has_reads = self.core.read(slot, segments, length);
-        debug_assert!(has_reads, "neither the command nor its segments are empty");
-        Ok(())
+        self.fetches.read(fetch, &mut self.endpoint)
     }
 
     fn stop_fetching(&mut self, _cid: Cid, slot: u32) -> Stopped {
-        if let Some(at) = self.fetched.iter().position(|fetched| fetched.slot == slot) {
-            return Stopped::Ended(self.fetched.remove(at).expect("its place was found").buffer);
-        }
-        match self.core.cancel(slot) {
-            Cancelled::UnderWay => Stopped::Arriving,
-            Cancelled::Ended => Stopped::Ended(self.take_fetching(slot).1),
-        }
+        self.fetches.stop(slot, &mut self.endpoint)
     }
 
     #[inline]
     fn respond(&mut self, cqe: &Cqe) {
-        let segments = self.take_segments(cqe.cid());
-        self.push_response(cqe, segments);
+        let segments = self.commands.take_segments(cqe.cid());
+        self.responses.push(&mut self.endpoint, cqe, segments);
+        self.begin_early();
     }
 
     fn send_bytes(&mut self, cid: Cid, data: &[u8], cqe: &Cqe) {
-        let length = u32::try_from(data.len()).expect("as much as the command asked for");
-        let pointer = self.take_segments(cid);
-        let Some(segments) = pointer.filter(|_| length > 0) else {
-            return self.push_response(cqe, pointer);
-        };
-        let spare = self.spare.take().filter(|buffer| buffer.capacity() >= data.len());
-        let mut buffer = spare.unwrap_or_else(|| Buffer::zeroed(data.len()));
-        buffer.as_mut_slice()[..data.len()].copy_from_slice(data);
-        // Where the device does not take it, the command has failed.
-        let _ = self.hold_and_push(segments, buffer, length, cqe, Origin::Own);
+        let segments = self.commands.take_segments(cid);
+        self.responses.push_copy(&mut self.endpoint, segments, data, cqe);
+        self.begin_early();
     }
 
     #[inline]
     fn send_buffer(&mut self, cid: Cid, buffer: Buffer, length: u32, cqe: &Cqe, pool: &mut Pool) {
-        self.push_data(cid, buffer, length, cqe, pool);
+        let segments = self.commands.take_segments(cid);
+        self.responses.push_data(&mut self.endpoint, segments, buffer, length, cqe, pool);
+        self.begin_early();
     }
 
     #[inline]
     fn unsent_bytes(&self) -> usize {
         // Nothing of it is ever sent where the adapter has given up.
-        if self.loss.is_some() { 0 } else { self.unsent_bytes }
+        if self.endpoint.loss.is_some() { 0 } else { self.responses.unsent_bytes() }
     }
 
     fn flush(&mut self, context: &mut ReactorContext<'_>) -> Result<Flushed, End> {
-        self.report_loss(context);
-        self.give_returned(context.pool);
+        self.endpoint.report_loss(self.peer, context);
+        self.responses.give_returned(self.endpoint.connected(), context.pool);
         self.post()?;
         self.note_standstill(context.now_ms);
         Ok(Flushed::All)
     }
 
     fn drop_input(&mut self, give: &mut dyn FnMut(Buffer)) {
-        if self.shares_receives {
-            self.return_receives();
-        }
-        self.received.clear();
-        self.current = None;
-        self.fetched.drain(..).for_each(|fetched| give(fetched.buffer));
+        self.commands.drop_capsules(&mut self.endpoint);
+        self.fetches.drain().for_each(give);
     }
 
     fn start_closing(&mut self, _end: &End, pool: &mut Pool) -> bool {
@@ -437,68 +380,67 @@ impl Transport for Rdma {
 
     fn peer_is_gone(&mut self) -> bool {
         self.take_events();
-        self.peer_is_gone
+        self.health.peer_is_gone
     }
 
     fn shrink(&mut self, pool: &mut Pool) {
-        self.spare = None;
-        self.give_kept(pool);
+        self.responses.forget_spare();
+        // Of a connection that is gone nothing is left.
+        if let Some(pair) = self.endpoint.pair() {
+            self.responses.give_kept(pair, pool);
+        }
     }
 }
 
 impl Messages for Rdma {
     fn open(&mut self, opening: &Opening) {
-        self.queue.open(opening.submission_queue);
-        self.in_capsule_bytes_max = opening.in_capsule_bytes.unwrap_or(UNLIMITED);
-        let QueueId(asked) = self.core.queue();
+        self.responses.queue.open(opening.submission_queue);
+        self.commands.in_capsule_bytes_max = opening.in_capsule_bytes.unwrap_or(UNLIMITED);
+        let QueueId(asked) = self.endpoint.core.queue();
         if asked != opening.id.0 {
-            self.end = Some(End::OtherQueue { private_data: QueueId(asked), connect: opening.id });
+            self.health.end_with(End::OtherQueue { private_data: QueueId(asked), connect: opening.id });
         }
     }
 
     fn withdraw(&mut self) {
         // Asynchronous Event Requests only end so, and they have no data.
-        self.queue.withdraw();
-        self.core.withdraw(None);
+        self.responses.queue.withdraw();
+        self.endpoint.core.withdraw(None);
     }
 }
 
 impl Capsules for Rdma {
     fn take_inline<'s, 'i: 's>(&'s mut self, _input: &mut &'i [u8]) -> Option<Inline<'s>> {
-        let Current { slot, data, .. } = self.current.as_ref().filter(|current| !current.data.is_empty())?;
-        let bytes = self.pair.as_ref()?.pair.received(*slot).get(data.clone())?;
+        let bytes = self.commands.inline(&self.endpoint).filter(|bytes| !bytes.is_empty())?;
         Some(Inline { bytes, is_intact: true })
     }
 
     #[inline]
     fn after_command(&mut self) {
-        if let Some(Current { slot, cid, segments, .. }) = self.current.take() {
-            if let Some(segments) = segments {
-                self.pointers.insert(cid, segments);
-            }
-            self.post_receive(slot);
-        }
+        self.commands.finish_current(&mut self.endpoint);
     }
 }
 
 impl OwnMemory for Rdma {
     #[inline]
     fn own_memory(&mut self, length: u32) -> Option<&mut [u8]> {
-        self.memory_of_kept(length)
+        self.responses.memory_of_kept(&mut self.endpoint, length)
     }
 
     #[inline]
     fn send_own(&mut self, cid: Cid, length: u32, cqe: &Cqe) {
-        self.push_kept(cid, length, cqe);
+        let segments = self.commands.take_segments(cid);
+        self.responses.push_kept(&mut self.endpoint, segments, length, cqe);
+        self.begin_early();
     }
 }
 
 impl ZeroCopy for Rdma {
     fn unacknowledged_since_ms(&self) -> Option<u64> {
-        match &self.loss {
+        match &self.endpoint.loss {
             // Given up only after `KEPT_MS`.
             Some(GivenUp { since_ms, .. }) => since_ms.map(|since_ms| since_ms + KEPT_MS - STALLED_MS),
-            None => self.standstill.map(|(since_ms, _)| since_ms),
+            None => self.health.standstill_since_ms(),
         }
     }
 
@@ -518,7 +460,7 @@ impl ZeroCopy for Rdma {
 impl Polled for Rdma {
     #[inline]
     fn is_polled(&self) -> bool {
-        !self.is_armed && self.pair.is_some()
+        !self.is_armed && self.endpoint.registered.is_some()
     }
 
     fn arm(&mut self) -> Result<bool, End> {
