@@ -265,6 +265,31 @@ mod tests {
         assert!(requeue.delay(numbered(2), Status::INVALID_FIELD).is_err(), "it would be the same again");
     }
 
+    // @test paths.late-writes
+    #[test]
+    fn what_was_lost_is_held_until_its_controller_executes_it_no_more() {
+        let (clock, mut requeue) = requeue(None);
+        let fences = [2, 3].map(|seconds| Arc::new(Fence::new(Duration::from_secs(seconds))));
+        fences.iter().for_each(|fence| fence.lose(clock.now()));
+        requeue.hold(numbered(1), Arc::clone(&fences[0]));
+        requeue.hold(numbered(2), Arc::clone(&fences[1]));
+        requeue.push(numbered(3));
+        assert_eq!((requeue.len(), requeue.check_after()), (3, Some(CHECK_INTERVAL)));
+        requeue.end_pauses(|| 8);
+        assert_eq!([next(&mut requeue), next(&mut requeue)], [Some(3), None], "others need not wait for it");
+        // It was reset through another path.
+        fences[1].lift();
+        requeue.end_pauses(|| 8);
+        assert_eq!([next(&mut requeue), next(&mut requeue)], [Some(2), None]);
+        clock.advance(Duration::from_secs(2));
+        requeue.end_pauses(|| 8);
+        assert_eq!([next(&mut requeue), next(&mut requeue)], [Some(1), None]);
+        requeue.hold(numbered(4), Arc::clone(&fences[0]));
+        assert_eq!(next(&mut requeue), Some(4), "that time is over");
+        requeue.hold(numbered(5), Arc::default());
+        assert_eq!(requeue.take_all().map(|command| command.number).collect::<Vec<_>>(), [5]);
+    }
+
     #[test]
     fn a_change_of_paths_ends_the_pauses_of_those_that_wait_for_one() {
         let (clock, mut requeue) = requeue(None);

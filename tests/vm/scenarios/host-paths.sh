@@ -4,6 +4,7 @@
 # network namespace, behind two links that are cut, lose packets or go one way only, and that is
 # stopped and killed; and with the kernel's target and its ANA groups.
 # @test paths.links
+# @test paths.late-writes
 
 served=nqn.2014-08.org.example:paths
 kernel=nqn.2014-08.org.example:kernel
@@ -176,7 +177,13 @@ filled() {
   timeout 60 fio --name=fill --filename="$1" --rw=write --bs=4k --size=200k --iodepth=50 --ioengine=libaio --direct=1 --buffer_pattern="$2" >/tmp/filled 2>&1 || echo "$1 is not filled"
 }
 linux_first() { grep -l traddr=10.1.0.1 /sys/class/nvme/nvme*/address | xargs dirname; }
-linux_sends() { [[ $(awk '{ print $2 }' "$(linux_first)"/nvme*c*n2/inflight) -gt 0 ]]; }
+# Numbers of devices are not those of namespaces.
+linux_sends() {
+  local nsid
+  for nsid in "$(linux_first)"/nvme*c*n*/nsid; do
+    [[ $(<"$nsid") != 2 ]] || [[ $(awk '{ print $2 }' "${nsid%nsid}inflight") -gt 0 ]] || return 1
+  done
+}
 linux_gives_up() { echo 1 >"$(linux_first)/reset_controller" & }
 old_blocks() { dd if="$1" bs=4k count=50 iflag=direct status=none | od -An -v -tx1 -w4096 | grep -c '^ aa'; }
 
