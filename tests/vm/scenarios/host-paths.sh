@@ -61,6 +61,7 @@ listen = "tcp://10.2.0.1:4420"
 [[subsystems]]
 nqn = "$served"
 allow_any_host = true
+cntlid_max = 1000
 namespaces = ["/root/disk.img", "/root/linux.img"]
 TOML
   start target ip netns exec target "$ebof" serve --confine all --state /root/state --control /root/control.sock --config /root/paths.toml

@@ -50,6 +50,8 @@ impl Line {
         subsystem.allow_any_host = true;
         // Memory is to be the same disk after a restart of the target.
         subsystem.identity = IdentityRule::Name;
+        // It answers for what it was before a restart.
+        subsystem.cntlid_max = 1000;
         for (nsid, drive) in (1..).zip(drives) {
             let drive = drive.replace("DIR", directory.path().to_str().unwrap());
             subsystem.namespaces.push(Namespace::new(nsid, drive.parse().unwrap()));

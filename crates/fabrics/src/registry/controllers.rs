@@ -258,7 +258,7 @@ impl Controllers {
     pub(super) fn has_like(&self, subsystem: &Nqn, instance: ControllerInstance) -> bool {
         let is_like = |entry: &ControllerEntry| {
             let here = entry.association.instance();
-            (here.id, here.uniquifier) == (instance.id, instance.uniquifier) && here.random != instance.random
+            (here.id, here.uniquifier) == (instance.id, instance.uniquifier)
         };
         self.entries.values().any(|entry| entry.association.subsystem == *subsystem && is_like(entry))
     }

@@ -12,8 +12,8 @@
 
 use alloc::vec::Vec;
 
-use ebof_nvme::Status;
 use ebof_nvme::command::{ControllerInstance, IMMEDIATE_RESET};
+use ebof_nvme::{ControllerId, Status};
 
 use super::Registry;
 use super::controllers::ControllerKey;
@@ -69,14 +69,17 @@ impl OtherReset<'_> {
 
 impl OtherReset<'_> {
     /// Whether an instance that is not here was one of this target, or of an earlier process in its
-    /// place: its identifier is one that only this target gives. What that process had at devices
-    /// has ended, because its locks of them are this one's now. Whoever knows all of a controller
-    /// that is here but its random number is mistaken.
+    /// place: its identifier is one that only this target gives, because the subsystem has a range
+    /// of its own here; all identifiers may be another target's, too. What that process had at
+    /// devices has ended, because its locks of them are this one's now. Whoever knows all of a
+    /// controller that is here but its random number is mistaken.
     fn is_of_predecessor(&self, own: &Association, instance: ControllerInstance) -> bool {
         let is_mistaken = self.registry.controllers.has_like(&own.subsystem, instance);
         let subsystem = self.registry.effective.get(&own.subsystem).filter(|_| !is_mistaken);
         subsystem.is_some_and(|subsystem| {
-            subsystem.drive.is_none() && (subsystem.cntlid_min..=subsystem.cntlid_max).contains(&instance.id)
+            let range = subsystem.cntlid_min..=subsystem.cntlid_max;
+            let is_own = range != (ControllerId(1)..=ControllerId::MAX);
+            subsystem.drive.is_none() && is_own && range.contains(&instance.id)
         })
     }
 }
