@@ -73,6 +73,8 @@ struct Shared {
     subsystem: Subsystem,
     /// What the paths were asked for with, and their numbers.
     requests: Mutex<Vec<(PathId, Request)>>,
+    /// Held while a path is added: one after the other, so that none is added twice.
+    adding: Mutex<()>,
     state: Mutex<State>,
     /// The queue pair for I/O commands of clients, connected for the first one, and over which
     /// controller.
@@ -182,6 +184,7 @@ impl Daemon {
         let mut state = first_state(directory, request.clone(), &controller, &front);
         state.confinement = Some(confinement);
         let shared = Arc::new(Shared {
+            adding: Mutex::default(),
             requests: Mutex::new(subsystem.paths().iter().map(|path| (path.id, request.clone())).collect()),
             subsystem,
             state: Mutex::new(state),
@@ -272,11 +275,13 @@ impl Daemon {
         tracing::info!(path = path.0, "the controller says: {event}");
         match event {
             // Others go on.
-            Event::GaveUp(reason) if self.shared.subsystem.remove(path) => {
+            Event::GaveUp(reason) if self.shared.subsystem.give_up(path) => {
                 tracing::error!(path = path.0, reason, "the path is lost: the devices go on over the others");
                 syslog::error(&format!("{} has lost a path: {reason}", instance(&self.directory)));
                 self.devices.publish();
             }
+            // It was taken away meanwhile.
+            Event::GaveUp(_) if !self.shared.subsystem.paths().iter().any(|other| other.id == path) => {}
             Event::GaveUp(reason) => {
                 tracing::error!(reason, "the controller is lost: the devices go");
                 return Some(reason);

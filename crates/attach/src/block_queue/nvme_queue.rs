@@ -134,6 +134,11 @@ impl NvmeQueue {
     fn send(&mut self, mut command: Command) {
         let reference = command.io.reference;
         let Some(lane) = self.lanes.choose(reference.head, Nsid(reference.nsid)) else {
+            if self.lanes.state() == ebof_initiator::State::Live {
+                // Paths to other namespaces are there: those need not wait for this one.
+                let _failed = self.retry_later(command, Status::ANA_INACCESSIBLE);
+                return;
+            }
             self.requeue.note_loss();
             return self.requeue.put_back(command);
         };
@@ -294,12 +299,18 @@ impl NvmeQueue {
         let is_lost_here = status.is(Status::ANA_PERSISTENT_LOSS);
         let waits = is_lost_here && self.lanes.may_come_back(lane, Nsid(command.io.reference.nsid));
         let status = if waits { Status::ANA_INACCESSIBLE } else { status };
-        let Err(command) = self.requeue.delay(command, status) else {
-            return self.lanes.controller(lane).note_trouble(Trouble::Repeated);
-        };
+        if self.retry_later(command, status) {
+            self.lanes.controller(lane).note_trouble(Trouble::Repeated);
+        }
+    }
+
+    /// The command is sent again after a pause, if that may help; else it has failed.
+    fn retry_later(&mut self, command: Command, status: Status) -> bool {
+        let Err(command) = self.requeue.delay(command, status) else { return true };
         let io = &command.io;
         tracing::warn!(%status, nsid = io.reference.nsid, op = io.op.name(), slba = io.slba, blocks = io.blocks, "I/O error");
         self.fail(command, errno(status));
+        false
     }
 
     /// The path does not take a command. Whether another one may.

@@ -36,11 +36,11 @@ impl std::fmt::Display for Unusable {
 /// Opens a namespace over all paths and reads its properties. The front transfers at most
 /// `front_max_bytes` at once.
 pub(crate) fn describe(subsystem: &Subsystem, front_max_bytes: u32, nsid: Nsid) -> Result<(Namespace, Open), Unusable> {
-    let controller = subsystem.controller();
-    let identify = controller.identify_namespace(nsid).map_err(Unusable::Unanswered)?;
-    from_identify(&identify, &controller.limits(), front_max_bytes, nsid).map_err(Unusable::Format)?;
-    let open = subsystem.open(nsid).map_err(Unusable::Unanswered)?;
-    // It may have changed since it was opened.
+    let open = match subsystem.open(nsid) {
+        Ok(open) => open,
+        Err(error @ Error::Format { .. }) => return Err(unusable(subsystem, front_max_bytes, nsid, error)),
+        Err(error) => return Err(Unusable::Unanswered(error)),
+    };
     let described = from_identify(&open.identify(), &open.controller().limits(), front_max_bytes, nsid);
     match described {
         Ok(described) => Ok((Namespace { head: Some(open.head()), ..described }, open)),
@@ -48,6 +48,17 @@ pub(crate) fn describe(subsystem: &Subsystem, front_max_bytes: u32, nsid: Nsid) 
             subsystem.close(open.head());
             Err(Unusable::Format(reason))
         }
+    }
+}
+
+/// Why a namespace cannot be opened, in words for block devices.
+fn unusable(subsystem: &Subsystem, front_max_bytes: u32, nsid: Nsid, error: Error) -> Unusable {
+    let controller = subsystem.controller();
+    let identify = controller.identify_namespace(nsid);
+    let described = identify.map(|identify| from_identify(&identify, &controller.limits(), front_max_bytes, nsid));
+    match described {
+        Ok(Err(reason)) => Unusable::Format(reason),
+        _ => Unusable::Unanswered(error),
     }
 }
 

@@ -74,6 +74,16 @@ pub(super) fn add(shared: &Shared, request: Request) -> Answer {
         Err(error) => return Answer::Failed { message: error.to_string() },
     };
     let address = request.address();
+    let _turn = shared.adding.lock().unwrap_or_else(PoisonError::into_inner);
+    let way = |request: &Request| {
+        let from = (request.overrides.host_traddr.clone(), request.overrides.host_iface.clone());
+        (request.transport.clone(), request.traddr.clone(), request.trsvcid, from)
+    };
+    let is_there = |(_, other): &(PathId, Request)| way(other) == way(&request);
+    if shared.requests.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is_there) {
+        let message = format!("{address} is a path of the device already: `ebof list-subsys` shows it");
+        return Answer::Failed { message };
+    }
     let id = match shared.subsystem.add(&options) {
         Ok(id) => id,
         Err(error) => {

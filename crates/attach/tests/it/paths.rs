@@ -201,9 +201,31 @@ pub(crate) fn paths_join_and_leave_under_load(kind: Kind) {
     }
     let only = disconnect_in(&two.line.states, &Select::Device("nvme0c0".to_owned()), false).unwrap();
     assert!(only.failed[0].1.to_string().contains("the only path"), "{:?}", only.failed);
+    // Of two that are taken away at once one stays.
+    let second = connect_in(&two.line.states, &two.second()).unwrap().path.unwrap();
+    let removed = std::thread::scope(|scope| {
+        let remove = |name: &str| {
+            let (states, select) = (two.line.states.clone(), Select::Device(name.to_owned()));
+            scope.spawn(move || disconnect_in(&states, &select, false).unwrap().disconnected.len())
+        };
+        let both = [remove("nvme0c0"), remove(&second)];
+        both.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
+    });
+    assert_eq!((removed, two.paths().len()), (1, 1), "{:?}", two.paths());
+    load.goes_on();
+    let other = if two.paths()[0].trsvcid == two.second { two.line.request() } else { two.second() };
+    connect_in(&two.line.states, &other).unwrap();
+    let first_name = two.paths()[0].name.clone();
+    disconnect_in(&two.line.states, &Select::Device(first_name), false).unwrap();
+    if two.paths()[0].trsvcid == two.second {
+        connect_in(&two.line.states, &two.line.request()).unwrap();
+        let first_name = two.paths()[0].name.clone();
+        disconnect_in(&two.line.states, &Select::Device(first_name), false).unwrap();
+    }
     // The first one may go as well.
     connect_in(&two.line.states, &two.second()).unwrap();
-    let report = disconnect_in(&two.line.states, &Select::Device("nvme0c0".to_owned()), false).unwrap();
+    let first_name = two.paths()[0].name.clone();
+    let report = disconnect_in(&two.line.states, &Select::Device(first_name), false).unwrap();
     assert_eq!(report.disconnected.len(), 1, "{:?}", report.failed);
     load.goes_on();
     load.end();
@@ -255,6 +277,8 @@ pub(crate) fn a_path_that_is_lost_is_left_and_comes_back(kind: Kind) {
             (now == states).then_some(())
         };
         assert!(eventually(look).is_some(), "{:?}", two.paths());
+        // What is open over a path that is away is not gone.
+        open_in(&two.line.states, "nvme0").unwrap().rescan().unwrap();
         load.goes_on();
         two.line.config.subsystems[0].ports = two.line.config.ports.iter().map(|port| port.name.clone()).collect();
         two.apply();

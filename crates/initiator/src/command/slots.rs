@@ -288,6 +288,11 @@ impl<B: IoBuffer> Slots<B> {
         Some(self.release(index))
     }
 
+    /// Whether the next is there.
+    pub(crate) fn has_completed_lent(&self) -> bool {
+        !self.completed_lent.is_empty()
+    }
+
     /// The next completed command with a lent buffer: its user value and result.
     pub(crate) fn pop_lent(&mut self) -> Option<(u64, Result<Cqe, Error>)> {
         self.completed_lent.pop_front()

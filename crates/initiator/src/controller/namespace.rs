@@ -34,10 +34,12 @@ pub(crate) use pool::Pool;
 /// are refused.
 ///
 /// Calls split transfers at the controller's limits, and continue after a loss of the connection
-/// (every command here may be repeated) until the controller is given up or `fast_io_fail_tmo` has
-/// passed. A queue pair that the target refuses is tried again after pauses, which grow as those of
-/// a reconnect do and are the same for all calls; meanwhile calls share those that there are. Where
-/// there is none, a call fails after `ctrl_loss_tmo`, although the controller is live.
+/// (every command here is repeated at once, as by Linux' host: a write that the controller still
+/// had may be executed after later ones; those of a [`crate::PathNamespace`] wait, also with one
+/// path) until the controller is given up or `fast_io_fail_tmo` has passed. A queue pair that the
+/// target refuses is tried again after pauses, which grow as those of a reconnect do and are the
+/// same for all calls; meanwhile calls share those that there are. Where there is none, a call
+/// fails after `ctrl_loss_tmo`, although the controller is live.
 #[derive(Clone)]
 pub struct Namespace {
     controller: Controller,

@@ -126,6 +126,31 @@ impl Inner {
         change(Arc::make_mut(&mut lock(&self.paths)));
         self.announce();
     }
+
+    /// Marks a path as one that is about to go, if another one stays: with `is_lost` any other,
+    /// else one that is enabled. Nobody else takes it away from then on.
+    fn begin_to_leave(&self, id: PathId, is_lost: bool) -> Option<Arc<Path>> {
+        // Held for all of it, so that of two that leave at once one stays.
+        let paths = lock(&self.paths);
+        let path = paths.iter().find(|path| path.id == id && !path.is_leaving())?;
+        let others = || paths.iter().filter(|other| other.id != id && !other.is_leaving());
+        if !others().any(|other| other.is_enabled()) {
+            if !is_lost || others().next().is_none() {
+                return None;
+            }
+            // The user has switched them off in favour of the one that is lost.
+            others().for_each(|other| other.set_enabled(true));
+        }
+        path.set_leaving();
+        Some(Arc::clone(path))
+    }
+
+    /// Takes away a path that [`Inner::begin_to_leave`] gave.
+    fn end_leaving(&self, path: &Path) {
+        path.set_removed();
+        self.change(|paths| paths.retain(|other| other.id != path.id));
+        path.controller.clone().disconnect();
+    }
 }
 
 impl Subsystem {
@@ -228,19 +253,24 @@ impl Subsystem {
     }
 
     /// Takes a path away and disconnects its controller; commands that are outstanding on it go on
-    /// over the others. `false` if there is no such path, or no other.
+    /// over the others. `false` if there is no such path, or no other that is enabled.
     pub fn remove(&self, id: PathId) -> bool {
-        let paths = self.0.paths();
-        let Some(path) = paths.iter().find(|path| path.id == id).filter(|_| paths.len() > 1) else { return false };
+        let Some(path) = self.0.begin_to_leave(id, false) else { return false };
         path.set_enabled(false);
         self.0.announce();
         let end = Instant::now() + LAST_COMMANDS;
         while path.totals().0 > 0 && path.controller.state() == State::Live && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
-        path.set_removed();
-        self.0.change(|paths| paths.retain(|path| path.id != id));
-        path.controller.clone().disconnect();
+        self.0.end_leaving(&path);
+        true
+    }
+
+    /// Takes a path away whose controller was given up. `false` if there is no such path, or no
+    /// other; if the others are disabled, they are used again.
+    pub fn give_up(&self, id: PathId) -> bool {
+        let Some(path) = self.0.begin_to_leave(id, true) else { return false };
+        self.0.end_leaving(&path);
         true
     }
 
@@ -276,7 +306,8 @@ impl Subsystem {
         self.controller().options().nqn.clone()
     }
 
-    /// The active namespaces of all controllers that are live, in ascending order.
+    /// The active namespaces of all controllers that are live, and those that are open over others,
+    /// in ascending order.
     ///
     /// # Errors
     /// As [`Controller::namespaces`], if none of them answers.
@@ -284,14 +315,19 @@ impl Subsystem {
         let mut found = BTreeSet::new();
         let mut failed = None;
         let mut has_answered = false;
-        for path in self.0.paths().iter().filter(|path| path.controller.state() == State::Live) {
-            match path.controller.namespaces() {
-                Ok(there) => {
+        for path in self.0.paths().iter() {
+            let is_live = path.controller.state() == State::Live;
+            match is_live.then(|| path.controller.namespaces()) {
+                Some(Ok(there)) => {
                     has_answered = true;
                     found.extend(there.iter().map(|nsid| nsid.0));
+                    continue;
                 }
-                Err(error) => failed = Some(error),
+                Some(Err(error)) => failed = Some(error),
+                None => {}
             }
+            // What is open over it may still be there.
+            found.extend(path.handles().iter().map(|handle| handle.nsid().0));
         }
         match failed {
             _ if has_answered => Ok(found.into_iter().map(Nsid).collect()),
@@ -384,10 +420,13 @@ impl Subsystem {
     /// Sets whether commands are sent over a path; those that are outstanding complete. `false` if
     /// there is no such path, or it is the last one that is enabled.
     pub fn set_enabled(&self, id: PathId, is_enabled: bool) -> bool {
-        let paths = self.0.paths();
-        let others = paths.iter().any(|path| path.id != id && path.is_enabled());
-        let Some(path) = paths.iter().find(|path| path.id == id).filter(|_| is_enabled || others) else { return false };
-        path.set_enabled(is_enabled);
+        {
+            let paths = lock(&self.0.paths);
+            let others = paths.iter().any(|path| path.id != id && path.is_enabled() && !path.is_leaving());
+            let path = paths.iter().find(|path| path.id == id && !path.is_leaving());
+            let Some(path) = path.filter(|_| is_enabled || others) else { return false };
+            path.set_enabled(is_enabled);
+        }
         self.0.announce();
         true
     }
@@ -402,6 +441,9 @@ impl Subsystem {
         let is_live = |path: &&Arc<Path>| path.controller.state() == State::Live;
         let mut first: Option<Namespace> = None;
         let mut last = None;
+        // What is open over a path that is away is not gone, and gives its number to no other one.
+        let of_away = |path: &Arc<Path>| path.handles().into_iter().find(|handle| handle.nsid() == nsid);
+        let away = paths.iter().filter(|path| !is_live(path) && !path.is_leaving()).find_map(of_away);
         for path in paths.iter().filter(is_live) {
             let namespace = match path.controller.namespace(nsid) {
                 Ok(namespace) => namespace,
@@ -410,7 +452,7 @@ impl Subsystem {
                     continue;
                 }
             };
-            match &first {
+            match first.as_ref().or(away.as_ref()) {
                 Some(first) if first.head() != namespace.head() || !is_shared(first) => {
                     tracing::error!(
                         nsid = nsid.0,
@@ -427,9 +469,10 @@ impl Subsystem {
             }
         }
         self.0.announce();
-        match first {
-            Some(first) => Ok(first),
-            None => Err(last.unwrap_or_else(|| self.controller().shared().not_connected())),
+        match (first, away) {
+            (Some(first), _) => Ok(first),
+            (None, Some(away)) => Err(away.controller().shared().not_connected()),
+            (None, None) => Err(last.unwrap_or_else(|| self.controller().shared().not_connected())),
         }
     }
 

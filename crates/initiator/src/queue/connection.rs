@@ -297,6 +297,10 @@ impl<B: IoBuffer> QueueConnection<B> {
 
     /// Ensures a connection of the controller's present generation; reconnects the queue if needed.
     pub(super) fn ready(&mut self) -> Result<(), Error> {
+        if self.engine.link().is_none() {
+            // Before what it tells of is looked at: nothing else clears it while there is no link.
+            self.waker.clear();
+        }
         let generation = self.shared.generation();
         if generation != self.generation {
             self.waker.clear();
@@ -310,7 +314,7 @@ impl<B: IoBuffer> QueueConnection<B> {
             return Ok(());
         }
         // Lost commands are collected first: they occupy slots.
-        if !self.reopen || self.engine.in_flight() > 0 {
+        if !self.reopen || self.engine.in_flight() > 0 || self.engine.slots().has_completed_lent() {
             return Err(self.not_connected());
         }
         let opening = match self.opening.take() {

@@ -3,16 +3,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{TryRecvError, sync_channel};
+use std::task::Poll;
 use std::time::Duration;
 
 use ebof_nvme::connect::Connect;
 use ebof_nvme::{QueueId, Status};
+use rustix::io::Errno;
 
 use crate::connect::establish;
 use crate::error::connect_error::{ConnectError, ConnectErrorKind, Tried};
 use crate::link::HostLink;
 use crate::shared::{Info, SharedController};
-use crate::wait::on_thread::on_thread;
 use crate::wait::{Waiter, Waker, run};
 
 /// How often connecting is retried while the target still holds the queue identifier.
@@ -40,17 +42,26 @@ impl Opening {
         let Some(waker) = aside.filter(|_| !waiter.is_stepped()) else {
             return Self { sequence: Box::pin(sequence), info, waiter };
         };
+        let (sender, receiver) = sync_channel(1);
         let connect = move || {
-            let connected = run(sequence);
+            // Nobody takes it if the opening was given up meanwhile.
+            let _given_up = sender.send(run(sequence));
+            // After the result is there.
             waker.wake();
-            connected
         };
-        let aside = async move {
-            match on_thread(connect).await {
-                Ok(connected) => connected,
-                Err(errno) => Err(ConnectError::system(tried, "starting a thread", errno)),
+        let started = std::thread::Builder::new().name("nvme-connect".to_owned()).spawn(connect);
+        let mut failed = started.err().map(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+            ConnectError::system(tried.clone(), "starting a thread", errno)
+        });
+        let aside = std::future::poll_fn(move |_| match receiver.try_recv() {
+            Ok(connected) => Poll::Ready(connected),
+            Err(TryRecvError::Empty) => Poll::Pending,
+            Err(TryRecvError::Disconnected) => {
+                let ended = || ConnectError::system(tried.clone(), "connecting on a thread", Errno::INTR);
+                Poll::Ready(Err(failed.take().unwrap_or_else(ended)))
             }
-        };
+        });
         Self { sequence: Box::pin(aside), info, waiter }
     }
 }

@@ -49,7 +49,7 @@ impl Fence {
     /// When the controller executes nothing any more, whatever is heard of it; `None` while it is
     /// not lost.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
-        self.lost_at().map(|at| at + self.hold)
+        self.lost_at().and_then(|at| at.checked_add(self.hold))
     }
 
     /// Whether commands of the association may be repeated.
@@ -64,14 +64,27 @@ impl Fence {
 /// alive (TBKAS) looks at the end of each Keep Alive Timeout, and notices after two of them.
 /// Controllers that neither say how long, nor can be reset by another one of the subsystem, are
 /// taken to end after `otherwise`.
+///
+/// It rounds the time-out up to its granularity (KAS). Without Keep Alive it never notices that a
+/// host is silent: then only a reset ends it, or [`UNNOTICED`].
 pub(crate) fn quiesced_after(identify: &IdentifyController, keep_alive: Duration, otherwise: Duration) -> Duration {
     let quiesce = Duration::from_millis(u64::from(identify.cqt.get()));
     if quiesce.is_zero() && identify.ccrl == 0 {
         return otherwise;
     }
+    let granularity_ms = u128::from(identify.kas.get()) * 100;
+    if keep_alive.is_zero() || granularity_ms == 0 {
+        return UNNOTICED.max(quiesce).max(otherwise);
+    }
+    let rounded_ms = keep_alive.as_millis().next_multiple_of(granularity_ms);
+    let keep_alive = Duration::from_millis(u64::try_from(rounded_ms).unwrap_or(u64::MAX));
     let is_by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
-    keep_alive * if is_by_traffic { 2 } else { 1 } + quiesce.max(otherwise)
+    keep_alive.saturating_mul(if is_by_traffic { 2 } else { 1 }).saturating_add(quiesce.max(otherwise))
 }
+
+/// How long a controller without Keep Alive is taken to execute commands of a host that is silent:
+/// as long as a lost controller is waited for.
+const UNNOTICED: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -80,6 +93,7 @@ mod tests {
     #[test]
     fn a_controller_is_done_when_it_has_noticed_and_quiesced() {
         let identify = |cqt: u16, ccrl, ctratt: u32| IdentifyController {
+            kas: 10.into(),
             cqt: cqt.into(),
             ccrl,
             ctratt: ctratt.into(),
@@ -92,6 +106,10 @@ mod tests {
         let by_traffic = ctratt::TRAFFIC_BASED_KEEP_ALIVE;
         assert_eq!([0, 3].map(|otherwise| after(&identify(2000, 0, 0), otherwise)), [7, 8]);
         assert_eq!([after(&identify(2000, 1, by_traffic), 0), after(&identify(0, 1, 0), 0)], [12, 5]);
+        // What it rounds to, and without Keep Alive.
+        let coarse = |kas: u16| IdentifyController { kas: kas.into(), ..identify(2000, 0, 0) };
+        assert_eq!([30, 100, 0].map(|kas| after(&coarse(kas), 0)), [8, 12, 600]);
+        assert_eq!(quiesced_after(&identify(2000, 1, 0), Duration::ZERO, Duration::ZERO), UNNOTICED);
     }
 
     #[test]

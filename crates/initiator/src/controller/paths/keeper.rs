@@ -8,7 +8,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_nvme::command::{ControllerInstance, is_reset_at_once};
-use ebof_nvme::log::{CrossControllerResetState, GetLogPage, Lid, read_cross_controller_reset_log};
+use ebof_nvme::log::{
+    CrossControllerResetState, GetLogPage, Lid, cross_controller_reset_lsp, read_cross_controller_reset_log,
+};
 use ebof_nvme::opcode::admin;
 use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::io::Errno;
@@ -96,7 +98,8 @@ impl Keeper {
             let seen = shared.bell.rung();
             let Some(inner) = subsystem.upgrade() else { return };
             let due = self.step(&inner);
-            if self.path.is_removed() && self.lost.is_empty() {
+            // What it loses when it is disconnected is seen to the end.
+            if self.path.is_removed() && shared.state() != State::Live && self.lost.is_empty() {
                 return;
             }
             drop(inner);
@@ -160,7 +163,11 @@ impl Keeper {
                     lost.next = now + lost.pause;
                     lost.pause = (lost.pause * 2).min(longest);
                 }
-                Reset::Refused => lost.instance = None,
+                // Another one may do it that is not there yet.
+                Reset::Refused => {
+                    let [_, longest] = RESET_PAUSES;
+                    lost.next = now + longest;
+                }
             }
         }
         let now = self.now();
@@ -188,9 +195,15 @@ impl Keeper {
             Ok(access) => {
                 self.access_of = Some((Arc::clone(&self.info), changes));
                 self.access_due = None;
-                if self.path.set_access(access) {
-                    inner.announce();
-                }
+                self.path.set_access(access);
+                // Also if it is as before: what was refused meanwhile is asked for again.
+                inner.announce();
+            }
+            Err(error @ Error::Status { .. }) => {
+                // It would be the same again.
+                self.access_of = Some((Arc::clone(&self.info), changes));
+                let address = self.path.controller.options().address();
+                tracing::warn!(%address, %error, "the controller has no log page of the access (ANA) that it announces");
             }
             Err(error) => {
                 let address = self.path.controller.options().address();
@@ -219,7 +232,8 @@ impl Keeper {
                 let generation = shared.generation();
                 let asked =
                     self.path.controller.admin(Sqe::new(admin::KEEP_ALIVE), AdminData::None, Some(ANSWER_TIMEOUT));
-                if matches!(asked, Err(Error::Timeout { .. })) {
+                // A target that stands still as a whole has no better path.
+                if matches!(asked, Err(Error::Timeout { .. })) && self.others_answer(inner) {
                     let (address, limit_ms) = (self.path.controller.options().address(), ANSWER_TIMEOUT.as_millis());
                     tracing::warn!(%address, limit_ms, "the path does not answer, and others do: it is given up");
                     shared.send(ControllerMessage::Lost { generation, loss: Loss::KeepAlive });
@@ -229,6 +243,18 @@ impl Keeper {
         }
         self.probed = Some((now, completed));
         Some(next)
+    }
+}
+
+impl Keeper {
+    /// Whether another path answers.
+    fn others_answer(&self, inner: &Inner) -> bool {
+        let paths = inner.paths();
+        let others = paths.iter().filter(|path| path.id != self.path.id && path.controller.state() == State::Live);
+        let mut answers = others.map(|path| {
+            path.controller.admin(Sqe::new(admin::KEEP_ALIVE), AdminData::None, Some(ANSWER_TIMEOUT)).is_ok()
+        });
+        answers.any(|is_there| is_there)
     }
 }
 
@@ -269,15 +295,23 @@ fn reset_through(controller: &Controller, instance: ControllerInstance) -> Resul
     if status.is_success() && is_reset_at_once(&cqe) {
         return Ok(Reset::Done);
     }
-    let is_pending = status.is_success() || status.is(Status::CROSS_CONTROLLER_RESET_IN_PROGRESS);
-    let may_come = [Status::CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED, Status::CROSS_CONTROLLER_RESET_LOG_FULL];
-    if !is_pending && !may_come.iter().any(|&one| status.is(one)) {
+    if status.is(Status::CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED) {
+        return Ok(Reset::Later);
+    }
+    let is_full = status.is(Status::CROSS_CONTROLLER_RESET_LOG_FULL);
+    let is_begun = status.is_success() || status.is(Status::CROSS_CONTROLLER_RESET_IN_PROGRESS);
+    if !is_begun && !is_full {
         tracing::info!(controller = %instance.id, %status, "Cross-Controller Reset was refused");
         return Ok(Reset::Refused);
     }
     let mut log = vec![0; 4096];
-    let get = GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, log.len() as u64).encode(Nsid::NONE);
-    let read = controller.admin(get, AdminData::ToHost(&mut log), Some(ANSWER_TIMEOUT))?;
+    let lsp = if is_full { cross_controller_reset_lsp::REMOVE_COMPLETED } else { 0 };
+    let get = GetLogPage { lsp, ..GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, log.len() as u64) };
+    let read = controller.admin(get.encode(Nsid::NONE), AdminData::ToHost(&mut log), Some(ANSWER_TIMEOUT))?;
+    if is_full {
+        // Nothing was begun: an entry like it is of an earlier instance.
+        return Ok(Reset::Later);
+    }
     let entries = if read.status().is_success() { read_cross_controller_reset_log(&log) } else { None };
     let mut about = entries.unwrap_or_default().iter().rev();
     let about = about.find(|entry| entry.is_about(instance.id, instance.uniquifier));

@@ -246,7 +246,22 @@ impl<B: IoBuffer + 'static> Lanes<B> {
                 latency_us: lane.latency_us,
             });
         }
+        if self.candidates.is_empty() && self.forget_refusals(head) {
+            // They were refused while another path was there to take them.
+            return self.choose(Some(head), nsid);
+        }
         self.chooser.choose(self.policy, &self.candidates)
+    }
+
+    /// Paths that have refused a namespace are asked again. Whether there are any that can be.
+    fn forget_refusals(&mut self, head: NamespaceHead) -> bool {
+        let mut found = false;
+        for lane in &mut self.lanes {
+            let before = lane.refused.len();
+            lane.refused.retain(|refused| *refused != head);
+            found |= lane.refused.len() < before && lane.is_usable(head);
+        }
+        found
     }
 
     /// Queues a command on a path, which [`Lanes::choose`] gave: see
@@ -376,6 +391,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
                 state => state,
             },
         }
+    }
+
+    /// The error while there is no connection.
+    pub(crate) fn not_connected(&self) -> Error {
+        self.subsystem.controller().shared().not_connected()
     }
 
     /// The controller of a path.

@@ -29,6 +29,8 @@ pub(super) struct Path {
     pub(super) node: Option<u32>,
     is_enabled: AtomicBool,
     is_preferred: AtomicBool,
+    /// It is about to be taken away.
+    is_leaving: AtomicBool,
     /// Nobody uses it any more.
     is_removed: AtomicBool,
     access: Mutex<Arc<PathAccess>>,
@@ -57,6 +59,7 @@ impl Path {
             controller,
             is_enabled: AtomicBool::new(true),
             is_preferred: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             access: Mutex::default(),
             handles: Mutex::default(),
@@ -83,6 +86,14 @@ impl Path {
         self.is_preferred.store(is_preferred, Ordering::Release);
     }
 
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_leaving(&self) {
+        self.is_leaving.store(true, Ordering::Release);
+    }
+
     pub(super) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
@@ -97,14 +108,9 @@ impl Path {
         Arc::clone(&lock(&self.access))
     }
 
-    /// Sets what the controller says. Returns whether that is something else.
-    pub(super) fn set_access(&self, access: PathAccess) -> bool {
-        let mut before = lock(&self.access);
-        let has_changed = **before != access;
-        if has_changed {
-            *before = Arc::new(access);
-        }
-        has_changed
+    /// Sets what the controller says.
+    pub(super) fn set_access(&self, access: PathAccess) {
+        *lock(&self.access) = Arc::new(access);
     }
 
     pub(super) fn bindings(&self) -> Arc<PathBindings> {

@@ -255,7 +255,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
     fn send_waiting(&mut self) {
         self.requeue.end_pauses(|| self.lanes.path_changes());
         if self.requeue.is_given_up(|| self.lanes.state()) {
-            let error = self.lanes.controller(0).shared().not_connected();
+            let error = self.lanes.not_connected();
             let commands = self.requeue.take_all();
             let failed =
                 commands.map(|Waiting { sent, data }| Completion { user: sent.user, result: Err(error.clone()), data });
