@@ -306,13 +306,13 @@ impl Queue {
         self.conclude(executing, outcome)
     }
 
-    /// Goes on with [`Authenticate::Message`](crate::Authenticate::Message).
+    /// Goes on with [`crate::Authenticate::Message`].
     pub fn authenticate(&mut self, executing: Executing, message: &[u8], entropy: &Entropy) -> Step {
         let now_ms = self.live.as_ref().map_or(0, |live| live.last_command_ms);
         self.prove(executing, |authenticator| authenticator.receive(message, entropy, now_ms))
     }
 
-    /// Goes on with [`Authenticate::Compute`](crate::Authenticate::Compute).
+    /// Goes on with [`crate::Authenticate::Compute`].
     pub fn computed(&mut self, executing: Executing, computed: Computed) -> Step {
         self.prove(executing, |authenticator| authenticator.computed(computed))
     }

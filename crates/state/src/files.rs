@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::calls::{Calls, SystemCall};
 use crate::frame::HEADER_BYTES_MAX;
@@ -50,7 +51,7 @@ pub(crate) fn temporary(name: &OsStr, end: &str) -> OsString {
 pub(crate) enum Before {
     Nothing,
     /// A file, with these bytes, damaged or not.
-    File(Vec<u8>),
+    File(Zeroizing<Vec<u8>>),
     /// Something that cannot be put back.
     Other,
 }
@@ -157,12 +158,11 @@ impl Files {
             Err(Errno::NOENT) => return Before::Nothing,
             Err(_) => return Before::Other,
         };
-        let mut bytes = Vec::new();
         let most = (BYTES_MAX + HEADER_BYTES_MAX) as u64;
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= most);
-        match is_file && file.take(most).read_to_end(&mut bytes).is_ok() {
-            true => Before::File(bytes),
-            false => Before::Other,
+        match is_file.then(|| read_whole(file, most)) {
+            Some(Ok(bytes)) => Before::File(Zeroizing::new(bytes)),
+            _ => Before::Other,
         }
     }
 
@@ -283,4 +283,34 @@ impl Files {
         self.call(SystemCall::SyncFile, name, &mut || file.sync_all())?;
         Ok(file)
     }
+}
+
+/// The content of a file, or its first `most` bytes. It may have keys in it: no part of it is left
+/// in memory that is given back meanwhile, as by `read_to_end` when its buffer grows.
+pub(crate) fn read_whole(mut file: File, most: u64) -> io::Result<Vec<u8>> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let expected = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    // One more, so that the end is found without growing.
+    let mut bytes = vec![0; expected.saturating_add(1).min(most)];
+    let mut filled = 0;
+    while filled < most {
+        if filled == bytes.len() {
+            let mut larger = vec![0; bytes.len().saturating_mul(2).clamp(64, most.max(64))];
+            larger[..filled].copy_from_slice(&bytes);
+            bytes.zeroize();
+            bytes = larger;
+        }
+        let end = bytes.len().min(most);
+        match file.read(&mut bytes[filled..end]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                bytes.zeroize();
+                return Err(error);
+            }
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }

@@ -6,7 +6,6 @@
 //! not believed.
 
 use std::fs::{DirBuilder, File};
-use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::calls::{Calls, SystemCalls};
-use crate::files::{Existing, FileMode, Files};
+use crate::files::{Existing, FileMode, Files, read_whole};
 use crate::{StateError, StoreError, WriteError};
 
 /// OwnedBy directories are believed.
@@ -260,9 +259,8 @@ pub(crate) fn regular_file(path: &Path, opened: Result<OwnedFd, Errno>) -> Resul
 
 /// The content of a file, unless it is longer than `bytes_max` bytes.
 pub(crate) fn read_at_most(path: &Path, file: File, bytes_max: u64) -> Result<Vec<u8>, StateError> {
-    let mut bytes = Vec::new();
-    let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
-    read.map_err(|error| StateError::system("reading", path, error))?;
+    let read = read_whole(file, bytes_max.saturating_add(1));
+    let bytes = read.map_err(|error| StateError::system("reading", path, error))?;
     if bytes.len() as u64 > bytes_max {
         return Err(StateError::TooLarge { path: path.to_owned() });
     }

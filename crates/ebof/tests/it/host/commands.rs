@@ -34,10 +34,10 @@ fn a_connected_device_accepts_any_command_and_shows_its_topology() {
     assert_eq!(rig.run(&["get-ns-id", node]).ok(), format!("{node}: namespace-id: 1\n"));
 
     let text = rig.run(&["show-topology"]).ok();
-    let way = format!("{nvme} tcp traddr=127.0.0.1,trsvcid={port} live {node}");
+    let way = format!("{nvme} tcp traddr=127.0.0.1,trsvcid={port} live optimized {node}");
     assert!(text.contains(&format!("NQN={NQN}\n")) && text.contains(&format!(" +- ns 1\n \\\n  +- {way}\n")), "{text}");
     let text = rig.run(&["show-topology", "--ranking", "ctrl"]).ok();
-    assert!(text.contains(&format!("  +- ns 1 live {node}\n")), "{text}");
+    assert!(text.contains(&format!("  +- ns 1 live optimized {node}\n")), "{text}");
     let json = rig.run(&["show-topology", "-o", "json"]).json();
     assert_eq!(json[0]["Subsystems"][0]["Namespaces"][1]["NSID"], 2, "{json}");
     assert_eq!(json[0]["Subsystems"][0]["Namespaces"][0]["Paths"][0]["DevicePath"], node, "{json}");

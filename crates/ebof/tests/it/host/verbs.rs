@@ -202,7 +202,11 @@ fn refusals_are_explained() {
         ),
         (2, vec!["connect", "-a", "h", "-n", "x", "-S", "DHHC-1:x"], vec!["--dhchap-secret is no secret"]),
         (2, vec!["connect", "-a", "h"], vec!["--nqn (-n) is missing"]),
-        (1, vec!["discover", "-a", "h", "-p"], vec!["--persistent cannot be used", "run discovery again"]),
+        (
+            2,
+            vec!["discover", "-a", "h", "-p"],
+            vec!["--persistent and --vanished are for what connects", "connect-all"],
+        ),
         (1, vec!["read", &namespace, "-M", "x"], vec!["over a fabric metadata has no buffer of its own"]),
     ] {
         let run = rig.run(&args);
