@@ -73,22 +73,8 @@ pub enum Error {
     },
     /// Over one path of a subsystem the namespace is another one than over the others, or has
     /// another size or format.
-    #[error(
-        "namespace {nsid} is not the same over all paths: the {what} is {there} by {address}, and {here} by the others; \
-         two targets may have one subsystem only if they have the same data"
-    )]
-    PathsDiffer {
-        /// The namespace.
-        nsid: Nsid,
-        /// The path that differs.
-        address: Arc<str>,
-        /// What differs: `size in blocks`.
-        what: &'static str,
-        /// By the paths before it.
-        here: Arc<str>,
-        /// By this one.
-        there: Arc<str>,
-    },
+    #[error(transparent)]
+    PathsDiffer(Arc<PathsDiffer>),
     /// The namespace is formatted in a way that cannot be used here.
     #[error("namespace {nsid} cannot be used: {reason}")]
     Format {
@@ -148,6 +134,25 @@ pub enum Error {
     },
 }
 
+/// A namespace that is not the same over all paths of a subsystem.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "namespace {nsid} is not the same over all paths: the {what} is {there} by {address}, and {here} by the others; two \
+     targets may have one subsystem only if they have the same data"
+)]
+pub struct PathsDiffer {
+    /// The namespace.
+    pub nsid: Nsid,
+    /// The path that differs.
+    pub address: Arc<str>,
+    /// What differs: `size in blocks`.
+    pub what: &'static str,
+    /// By the paths before it.
+    pub here: Arc<str>,
+    /// By this one.
+    pub there: Arc<str>,
+}
+
 impl Error {
     /// The kind of error in kebab-case, for output that programs read. Stable.
     #[must_use]
@@ -163,7 +168,7 @@ impl Error {
             Self::Unsettled(_) => "unsettled",
             Self::NoSuchNamespace(_) => "no-such-namespace",
             Self::Replaced { .. } => "namespace-replaced",
-            Self::PathsDiffer { .. } => "paths-differ",
+            Self::PathsDiffer(_) => "paths-differ",
             Self::Format { .. } => "unusable-format",
             Self::Unaligned { .. } => "unaligned",
             Self::OutOfRange { .. } => "out-of-range",

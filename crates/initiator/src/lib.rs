@@ -91,7 +91,7 @@ pub use controller::{Controller, WeakController, stepped};
 pub use ebof_tls::RecordsBy;
 pub use error::connect_error::{ConnectError, ConnectErrorKind, Step, Tried};
 pub use error::state::State;
-pub use error::{Error, Loss, NotConnected};
+pub use error::{Error, Loss, NotConnected, PathsDiffer};
 pub use options::keys::{KeySource, KeyText, PskSource, Tls, key_lines};
 pub use options::overrides::Overrides;
 pub use options::transport::{Dialer, Transport};

@@ -296,8 +296,9 @@ fn addresses_that_cannot_be_reached_are_told_and_others_refused() {
     let (other, others) = self::target();
     let subsystem = Subsystem::connect(&[addresses[0], others[0]].map(options)).unwrap();
     let error = subsystem.namespace(Nsid(1)).unwrap_err();
-    let Error::PathsDiffer { address, what: "identifiers", here, there, .. } = &error else { panic!("{error}") };
-    assert!(address.contains(&others[0].to_string()) && here != there, "{error}");
+    let Error::PathsDiffer(differ) = &error else { panic!("{error}") };
+    assert!(differ.what == "identifiers" && differ.here != differ.there, "{error}");
+    assert!(differ.address.contains(&others[0].to_string()), "{error}");
     subsystem.disconnect();
     other.stop(Duration::from_secs(5));
     let text = config([0, 0], "optimized").replace("allow_any_host", "serial = \"OTHER\"\nallow_any_host");

@@ -22,8 +22,8 @@ use crate::command::fate::Fate;
 use crate::command::retry::Retry;
 use crate::command::troubles::Trouble;
 use crate::controller::namespace::{FailedAttempt, Namespace, split, with_information};
-use crate::error::Error;
 use crate::error::state::State;
+use crate::error::{Error, PathsDiffer};
 use crate::options::Options;
 use crate::queue::TransferPiece;
 use crate::requeue::recovery::{NextAttempt, Recovery};
@@ -106,7 +106,8 @@ impl PathNamespace {
             match bind(path, first) {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
-                    return Err(Error::PathsDiffer { nsid, address, what, here: here.into(), there: there.into() });
+                    let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };
+                    return Err(Error::PathsDiffer(differ.into()));
                 }
                 // It may have been lost meanwhile.
                 Err(error) => tracing::warn!(%error, nsid = nsid.0, "a path is not used for a namespace"),
