@@ -9,7 +9,7 @@ use super::connect_file::FromFile;
 use super::everything::Everything;
 use super::fabric::FabricArgs;
 use super::persistent::{HeldService, Persistent};
-use super::services::{DiscoveryService, NamedSubsystem, Places, Rules, sources};
+use super::services::{DiscoveryService, NamedSubsystem, Places, Rules, Wrong, sources};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::show;
@@ -54,7 +54,7 @@ impl ConnectAll {
         wrong.tell();
         let mut run = Everything::new(self.front.into(), rules, global);
         if self.fabric.is_persistent() {
-            return self.hold(run, sources.services, &sources.subsystems, global);
+            return self.hold(run, sources.services, &sources.subsystems, wrong, global);
         }
         run.follow_services(sources.services, &sources.subsystems, global)?;
         let view = run.into_view().with_wrong(wrong.0);
@@ -68,22 +68,36 @@ impl ConnectAll {
         mut run: Everything,
         services: Vec<DiscoveryService>,
         subsystems: &[NamedSubsystem],
+        wrong: Wrong,
         global: &Global,
     ) -> Outcome {
         let services = run.without_excluded(services);
         let (once, held): (Vec<_>, Vec<_>) = services.into_iter().partition(|it| it.fabric.is_asked_once());
-        if !once.is_empty() || !subsystems.is_empty() {
-            run.follow_services(once, subsystems, global)?;
+        let only = once.first().and_then(|service| service.fabric.traddr.clone()).unwrap_or_default();
+        let asked = if once.is_empty() && subsystems.is_empty() {
+            Ok(())
+        } else {
+            run.follow_services(once, subsystems, global)
+        };
+        let mut view = run.into_view();
+        match asked {
+            // The others are held all the same.
+            Err(error) if !held.is_empty() => view.failed.push((only, error)),
+            asked => asked?,
         }
-        let view = run.into_view();
-        if !view.is_empty() {
+        let is_empty = view.is_empty();
+        let view = view.with_wrong(wrong.0);
+        if !is_empty || held.is_empty() {
             show(global, &view)?;
+        }
+        if held.is_empty() {
+            return Ok(if view.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         let held = held.into_iter().map(|mut service| {
             // That the command line says counts for all.
             service.fabric.vanished = service.fabric.vanished.or(self.fabric.vanished);
             HeldService { service, front: self.front.into(), first_log: None }
         });
-        Persistent::new(global).run(held.collect())
+        match Persistent::new(global).run(held.collect(), i32::from(!view.is_success()))? {}
     }
 }

@@ -66,7 +66,7 @@ impl FromFile {
         let holder = (!held.is_empty()).then(|| {
             let persistent = Persistent::new(global);
             let thread = std::thread::Builder::new().name("ebof-persistent".to_owned());
-            thread.spawn(move || persistent.run(held)).context("starting a thread for discovery services")
+            thread.spawn(move || persistent.run(held, 0)).context("starting a thread for discovery services")
         });
         for (number, entry) in entries.iter().cloned().enumerate().filter(|(_, entry)| !is_held(entry)) {
             let (sender, global, retry) = (sender.clone(), global.clone(), self.retry);
@@ -84,7 +84,8 @@ impl FromFile {
         show(global, &view)?;
         if let Some(holder) = holder {
             // Until a signal ends it.
-            return holder?.join().unwrap_or_else(|_| Err(anyhow::anyhow!("holding discovery services has failed")));
+            let failed = || anyhow::anyhow!("holding discovery services has failed");
+            match holder?.join().unwrap_or_else(|_| Err(failed()))? {}
         }
         Ok(if view.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

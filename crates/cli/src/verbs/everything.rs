@@ -25,7 +25,7 @@ use crate::output::text::safe;
 pub(super) const REFERRALS_MAX: usize = 64;
 
 /// Maximum number of connections that are tried: each may time out.
-const CONNECTS_MAX: usize = 4096;
+pub(super) const CONNECTS_MAX: usize = 4096;
 
 /// Number of records from which progress is reported.
 const PROGRESS_FROM: usize = 8;
@@ -36,8 +36,8 @@ pub(super) type Path = (Transport, String, String, u16);
 /// What became of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It was connected, as this controller.
-    Connected(String),
+    /// It was connected, as this controller, or as this path of one that was there.
+    Connected { name: String, path: Option<String> },
     /// It, or its namespaces, were connected before, as this controller.
     There(String),
     /// It is not to be connected.
@@ -71,11 +71,31 @@ pub(super) struct Everything {
     left_out: usize,
     /// Whether a circle of referrals was told.
     has_told_circle: bool,
+    /// Whether it is the log of a service that is held, which is followed again and again.
+    is_held: bool,
+    /// What is said of services that are referred to and not asked, if it is.
+    unasked: Vec<String>,
 }
 
 impl Everything {
     pub(super) fn new(front: Kind, rules: Rules, global: &Global) -> Self {
         Self { front, rules, timeout: global.timeout(), ..Self::default() }
+    }
+
+    /// For the log of a service that is held, by a process that has connected so many already. The
+    /// services that it refers to are not looked at here, and progress is not told.
+    pub(super) fn for_held(self, connected: usize) -> Self {
+        Self { tried: connected, is_held: true, ..self }
+    }
+
+    /// What is said of services that are referred to and not asked.
+    pub(super) fn unasked(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.unasked)
+    }
+
+    /// How many records were left alone because there are too many.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Takes paths as known: they are left as they are.
@@ -190,13 +210,16 @@ impl Everything {
     pub(super) fn without_excluded(&mut self, services: Vec<DiscoveryService>) -> Vec<DiscoveryService> {
         let mut asked = Vec::new();
         for service in services {
-            let reason = service.place.as_ref().and_then(|_| self.rules.excluded_service(&service.fabric));
-            match (reason, &service.place) {
-                (Some(reason), Some(place)) => {
+            let Some(place) = service.place.clone() else {
+                asked.push(service);
+                continue;
+            };
+            match self.rules.allowed(&service.fabric) {
+                Ok(fabric) => asked.push(DiscoveryService { fabric, ..service }),
+                Err(reason) => {
                     let traddr = service.fabric.traddr.unwrap_or_default();
                     self.view.skipped.push((traddr, format!("{reason}, which {place} names")));
                 }
-                _ => asked.push(service),
             }
         }
         asked
@@ -281,7 +304,7 @@ impl Everything {
         for (service, entry) in records {
             let options = match entry.subsystem_type() {
                 SubsystemType::NVM => service.of_listed(),
-                SubsystemType::REFERRAL => &service.fabric,
+                SubsystemType::REFERRAL if !self.is_held => &service.fabric,
                 _ => continue,
             };
             let Some((transport, nqn, traddr, trsvcid)) = place_of(entry, &service.fabric) else { continue };
@@ -320,10 +343,6 @@ impl Everything {
         waiting: &mut Vec<DiscoveryService>,
     ) {
         for (number, entry) in (1..).zip(entries) {
-            if self.tried >= CONNECTS_MAX {
-                self.left_out += entries.len() + 1 - number;
-                return;
-            }
             self.follow(service, entry, number, entries.len(), waiting);
         }
     }
@@ -345,13 +364,18 @@ impl Everything {
         };
         match entry.subsystem_type() {
             SubsystemType::NVM => {
+                let path = (transport, nqn.to_string(), same_host(&traddr), trsvcid);
+                // Services that others refer to are followed all the same.
+                if self.tried >= CONNECTS_MAX && !self.outcomes.contains_key(&path) {
+                    self.left_out += 1;
+                    return;
+                }
                 let fabric = &service.of_listed().over(transport);
-                if count > PROGRESS_FROM {
+                if count > PROGRESS_FROM && !self.is_held {
                     say(&format!("record {number} of {count}: {} at {}:{trsvcid}", safe(nqn.as_str()), safe(&traddr)));
                 }
                 match lacks_tls(fabric, entry) {
                     Some(security) => {
-                        let path = (transport, nqn.to_string(), same_host(&traddr), trsvcid);
                         let error = no_tls(security, trsvcid).into();
                         if self.outcomes.insert(path, failed(&error)).is_none() {
                             self.view.failed.push((nqn.to_string(), error));
@@ -365,13 +389,17 @@ impl Everything {
                 if self.outcomes.insert(path, Fate::LeftAlone).is_some() {
                     return;
                 }
-                waiting.extend(self.referral(service, entry, transport, nqn, traddr, trsvcid));
+                match self.referral(service, entry, transport, nqn, traddr, trsvcid) {
+                    Ok(service) => waiting.push(service),
+                    Err(reason) if self.is_held => self.unasked.push(reason),
+                    Err(reason) => say(&reason),
+                }
             }
             _ => {}
         }
     }
 
-    /// The service that a record refers to, unless it is not to be asked.
+    /// The service that a record refers to, or why it is not asked.
     fn referral(
         &self,
         service: &DiscoveryService,
@@ -380,23 +408,21 @@ impl Everything {
         nqn: Nqn,
         traddr: String,
         trsvcid: u16,
-    ) -> Option<DiscoveryService> {
+    ) -> Result<DiscoveryService, String> {
         let fabric = service.fabric.over(transport);
         // Without TLS such a port would only end the connection.
         if let Some(security) = lacks_tls(&fabric, entry) {
             let failure = no_tls(security, trsvcid);
-            say(&format!("the discovery service at {} is not asked: {failure}", safe(&traddr)));
-            return None;
+            return Err(format!("the discovery service at {} is not asked: {failure}", safe(&traddr)));
         }
         // A service with a name of its own is one of several at its address.
         let nqn = Some(nqn).filter(|nqn| !nqn.is_discovery());
         let fabric = FabricArgs { traddr: Some(traddr), trsvcid: Some(trsvcid), nqn, ..fabric };
-        if let Some(reason) = self.rules.excluded_service(&fabric) {
+        self.rules.allowed(&fabric).map_err(|reason| {
             let traddr = safe(fabric.traddr.as_deref().unwrap_or_default());
-            say(&format!("the discovery service at {traddr} port {trsvcid} is {reason}"));
-            return None;
-        }
-        Some(DiscoveryService { fabric, listed: service.listed.clone(), place: None })
+            format!("the discovery service at {traddr} port {trsvcid} is {reason}")
+        })?;
+        Ok(DiscoveryService { fabric, listed: service.listed.clone(), place: None })
     }
 
     /// Connects a path, which a file may name.
@@ -428,10 +454,10 @@ impl Everything {
         let request = fabric.request(traddr, trsvcid, nqn.as_str(), self.front);
         match ebof_attach::connect(&request) {
             Ok(attached) => {
-                let name = attached.name.clone();
+                let (name, path) = (attached.name.clone(), attached.path.clone());
                 self.connected.insert(nqn.to_string(), name.clone());
                 self.view.connected.push(ConnectView { nqn: nqn.to_string(), attached });
-                Fate::Connected(name)
+                Fate::Connected { name, path }
             }
             Err(ebof_attach::Error::AlreadyConnected(existing)) => {
                 let reason = format!("already connected as {} at {}", existing.name, existing.address);
@@ -539,6 +565,9 @@ mod tests {
         run.tried = CONNECTS_MAX;
         run.follow_all(&service, &[record(4421), record(4422)], &mut waiting);
         assert_eq!(run.view.failed.len(), 1, "no more than that are tried");
+        let refers = DiscoveryEntry { subtype: SubsystemType::REFERRAL.0, ..record(8010) };
+        run.follow_all(&service, &[refers], &mut waiting);
+        assert_eq!((run.left_out(), waiting.len()), (2, 1), "services are asked all the same");
         run.tried -= 1;
         run.follow_all(&service, &[record(4421), record(4422)], &mut waiting);
         assert_eq!(run.view.failed.len(), 3, "another port is another path");
@@ -625,5 +654,17 @@ mod tests {
         let mut excluded = service("-t tcp -a 127.0.0.1 -s 8011");
         excluded.place = Some("f.conf:9".to_owned());
         assert!(run.without_excluded(vec![excluded]).is_empty());
+        // Of a service that names no port, the other usual one is left.
+        std::fs::write(directory.path().join("exclusions.conf.d/b.conf"), "[exclusions]\nexclusion = trsvcid=8009\n")
+            .unwrap();
+        run.rules = Rules::read(&super::super::services::Places::below(directory.path())).0;
+        let mut unsaid = service("-t tcp -a 127.0.0.1");
+        unsaid.place = Some("f.conf:9".to_owned());
+        let asked = run.without_excluded(vec![unsaid.clone()]);
+        assert_eq!(asked[0].fabric.trsvcid, Some(4420));
+        std::fs::write(directory.path().join("exclusions.conf.d/c.conf"), "[exclusions]\nexclusion = trsvcid=4420\n")
+            .unwrap();
+        run.rules = Rules::read(&super::super::services::Places::below(directory.path())).0;
+        assert!(run.without_excluded(vec![unsaid]).is_empty());
     }
 }

@@ -446,6 +446,12 @@ fn check_address(traddr: &str) -> Result<(), Failure> {
 
 /// An address or host name in the form that all of its spellings share.
 pub(super) fn same_host(traddr: &str) -> String {
+    // Names of interfaces differ by upper and lower case.
+    if let Some((address, scope)) = traddr.split_once('%')
+        && let Ok(address) = address.parse::<IpAddr>()
+    {
+        return format!("{address}%{scope}");
+    }
     match traddr.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
         Err(_) => traddr.to_ascii_lowercase(),

@@ -4,35 +4,40 @@
 //!
 //! A thread for each service reads its logs ([`watch`]); this file decides what follows from them.
 
+mod changes;
+mod mailbox;
+mod own;
 mod watch;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::process::ExitCode;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use ebof_attach::state::Record;
 use ebof_attach::{Kind, Select};
 use ebof_initiator::DiscoveryLog;
 use ebof_nvme::log::SubsystemType;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use self::changes::Changes;
+use self::mailbox::Mailbox;
+use self::own::OwnConnections;
 use self::watch::{Heard, ServiceWatch};
-use super::everything::{Everything, Fate, Path, REFERRALS_MAX};
+use super::everything::{CONNECTS_MAX, Everything, Fate, Path, REFERRALS_MAX, left_out};
 use super::fabric::{FabricArgs, same_host};
 use super::record::place_of;
-use super::services::{DiscoveryService, Places, Rules, tell_of_not_offered};
+use super::services::{DiscoveryService, Places, Rules, Wrong, tell_of_not_offered};
 use crate::failure;
-use crate::global::{Global, OutputFormat};
+use crate::global::Global;
 use crate::output::connections::ConnectAllView;
-use crate::output::json::Object;
+use crate::output::say;
 use crate::output::text::safe;
-use crate::output::{print, say};
 
-/// How long the main thread waits for news before it looks whether it is to end.
-const TICK: Duration = Duration::from_millis(200);
+/// How long the main thread waits for news if nothing is due.
+const IDLE: Duration = Duration::from_secs(3600);
 
 /// When paths that failed are tried again: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -50,18 +55,21 @@ pub(super) struct HeldService {
 /// Services that are held, and what they list.
 pub(super) struct Persistent {
     global: Global,
+    changes: Changes,
     places: Places,
     services: HashMap<usize, Service>,
     next: usize,
     /// What became of each path that is listed.
     fates: HashMap<Path, Fate>,
-    /// The controllers that were connected here, by subsystem, and whether they go with it.
-    made: HashMap<String, Made>,
+    /// What was connected here.
+    own: OwnConnections,
     /// When failed paths are tried again, and the time after that.
     retry: Option<(Instant, Duration)>,
-    sender: Sender<(usize, Heard)>,
-    receiver: Receiver<(usize, Heard)>,
+    mailbox: Mailbox,
     has_told_too_many: bool,
+    has_told_too_many_connections: bool,
+    /// What was wrong with the exclusions last.
+    wrong: String,
 }
 
 /// A service, and what its last log has.
@@ -75,71 +83,67 @@ struct Service {
     listed: HashSet<Path>,
     /// The services that it refers to.
     refers: Vec<FabricArgs>,
-}
-
-#[derive(Default)]
-struct Made {
-    names: BTreeSet<String>,
-    /// Whether they are disconnected when no service lists the subsystem any more.
-    goes: bool,
+    /// What was said of those that are not asked.
+    unasked: Vec<String>,
 }
 
 impl Persistent {
     pub(super) fn new(global: &Global) -> Self {
-        let (sender, receiver) = channel();
         Self {
             global: global.clone(),
+            changes: Changes::new(global),
             places: Places::default(),
             services: HashMap::new(),
             next: 0,
             fates: HashMap::new(),
-            made: HashMap::new(),
+            own: OwnConnections::default(),
             retry: None,
-            sender,
-            receiver,
+            mailbox: Mailbox::new(),
             has_told_too_many: false,
+            has_told_too_many_connections: false,
+            wrong: String::new(),
         }
     }
 
-    /// Holds services until a signal ends this process.
+    /// Holds services until a signal ends this process, with this code.
     ///
     /// # Errors
     /// A thread or the handler of a signal cannot be made.
-    pub(super) fn run(mut self, held: Vec<HeldService>) -> anyhow::Result<ExitCode> {
-        let end = Arc::new(AtomicBool::new(false));
+    pub(super) fn run(mut self, held: Vec<HeldService>, code: i32) -> anyhow::Result<Infallible> {
+        // Whatever its threads wait for: all that is connected has a process of its own.
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&end)).context("catching signals")?;
+            let always = Arc::new(AtomicBool::new(true));
+            signal_hook::flag::register_conditional_shutdown(signal, code, always).context("catching signals")?;
         }
-        let (rules, _) = Rules::read(&self.places);
-        for held in held {
-            let named = held.service.place.as_ref();
-            match named.and_then(|place| Some((place.clone(), rules.excluded_service(&held.service.fabric)?))) {
-                None => self.hold(held, true)?,
-                Some((place, reason)) => self.leave_alone(held, &format!("{reason}, which {place} names")),
+        let (rules, wrong) = Rules::read(&self.places);
+        // It was told before.
+        self.wrong = text_of(&wrong);
+        for mut held in held {
+            match (&held.service.place, rules.allowed(&held.service.fabric)) {
+                (Some(place), Err(reason)) => self.leave_alone(&held, &format!("{reason}, which {place} names")),
+                (Some(_), Ok(fabric)) => {
+                    held.service.fabric = fabric;
+                    self.hold(held, true)?;
+                }
+                (None, _) => self.hold(held, true)?,
             }
         }
-        while !end.load(Relaxed) {
-            let wait = self.retry.map_or(TICK, |(at, _)| at.saturating_duration_since(Instant::now()).min(TICK));
-            match self.receiver.recv_timeout(wait) {
-                Ok((id, heard)) => self.hear(id, heard)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+        loop {
+            let wait = self.retry.map_or(IDLE, |(at, _)| at.saturating_duration_since(Instant::now()));
+            if let Some((id, heard)) = self.mailbox.take(wait) {
+                self.hear(id, heard)?;
             }
             if self.retry.is_some_and(|(at, _)| at <= Instant::now()) {
                 self.try_again()?;
             }
         }
-        for service in self.services.values() {
-            service.stop.store(true, Relaxed);
-        }
-        Ok(ExitCode::SUCCESS)
     }
 
     /// A service that a file names, and an exclusion, too.
-    fn leave_alone(&self, held: HeldService, reason: &str) {
+    fn leave_alone(&self, held: &HeldService, reason: &str) {
         let name = name_of(&held.service.fabric);
         self.tell("left-alone", &[("service", &name), ("reason", reason)], &format!("{name}: {reason}"));
-        if let Some(tell) = held.first_log {
+        if let Some(tell) = &held.first_log {
             tell(Ok(ConnectAllView { skipped: vec![(name, reason.to_owned())], ..ConnectAllView::default() }));
         }
     }
@@ -149,13 +153,12 @@ impl Persistent {
         self.next += 1;
         let stop = Arc::new(AtomicBool::new(false));
         let watch = ServiceWatch::new(&held.service.fabric, &self.global, Arc::clone(&stop));
-        let sender = self.sender.clone();
+        let outlet = self.mailbox.outlet(id);
         let thread = std::thread::Builder::new().name("ebof-discovery".to_owned());
         thread
-            .spawn(move || watch.run(|heard| sender.send((id, heard)).is_ok()))
+            .spawn(move || watch.run(|heard| outlet.tell(heard)))
             .context("starting a thread for a discovery service")?;
-        let service = Service { held, is_named, stop, log: None, listed: HashSet::new(), refers: Vec::new() };
-        self.services.insert(id, service);
+        self.services.insert(id, Service::new(held, is_named, stop));
         Ok(())
     }
 
@@ -165,8 +168,11 @@ impl Persistent {
         match heard {
             Heard::Log(log) => {
                 tell_of_not_offered(&service.held.service.fabric, log.not_offered);
+                if log.left_out > 0 && service.is_whole() {
+                    say(&format!("{name}: {}", failure::text(&left_out(log.entries.len(), log.left_out).into())));
+                }
                 service.log = Some(log);
-                self.follow(id)
+                self.follow(id, false)
             }
             Heard::Lost(reason) => {
                 self.tell(
@@ -196,44 +202,46 @@ impl Persistent {
     }
 
     /// Connects what the last log of a service lists, holds what it refers to, and lets go of what
-    /// has vanished from it.
-    fn follow(&mut self, id: usize) -> anyhow::Result<()> {
-        self.forget_given_up();
+    /// has vanished from it. Paths that failed are tried again if that is due.
+    fn follow(&mut self, id: usize, is_due: bool) -> anyhow::Result<()> {
+        self.forget_ended();
+        let rules = self.read_rules();
         let Some(service) = self.services.get_mut(&id) else { return Ok(()) };
         let Some(log) = service.log.clone() else { return Ok(()) };
         let own = service.held.service.clone();
-        let (rules, wrong) = Rules::read(&self.places);
-        wrong.tell();
-        let mut run = Everything::new(service.held.front, rules, &self.global);
-        run.know(self.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Connected(_) | Fate::There(_))));
-        let refers = run.follow_logs(&[(own.clone(), log.clone())]);
-        let listed: HashSet<Path> = log
+        let mut run = Everything::new(service.held.front, rules, &self.global).for_held(self.own.len());
+        run.know(self.fates.iter().filter(|(path, fate)| match fate {
+            Fate::Connected { .. } | Fate::There(_) => true,
+            Fate::Failed(_) => !is_due && service.listed.contains(*path),
+            Fate::LeftAlone => false,
+        }));
+        let logs = [(own, log)];
+        let refers = run.follow_logs(&logs);
+        let [(own, log)] = logs;
+        service.listed = log
             .entries
             .iter()
             .filter(|entry| entry.subsystem_type() == SubsystemType::NVM)
             .filter_map(|entry| place_of(entry, &own.fabric))
             .map(|(transport, nqn, traddr, port)| (transport, nqn.to_string(), same_host(&traddr), port))
             .collect();
-        let before = std::mem::replace(&mut service.listed, listed.clone());
         service.refers = refers.iter().map(|service| service.fabric.clone()).collect();
+        service.tell_unasked(run.unasked());
         let first_log = service.held.first_log.take();
-        let goes = own.fabric.goes_when_vanished();
-        let is_over = log.left_out > 0;
-        let found: Vec<(Path, Fate)> = run
-            .outcomes()
-            .iter()
-            .filter(|(path, _)| listed.contains(*path))
-            .map(|(path, fate)| (path.clone(), fate.clone()))
-            .collect();
+        let outcomes = run.outcomes().iter().filter(|(path, _)| service.listed.contains(*path));
+        let found: Vec<(Path, Fate)> = outcomes.map(|(path, fate)| (path.clone(), fate.clone())).collect();
+        let left_out = run.left_out();
         let view = run.into_view();
-        for (path, fate) in found {
-            self.note(path, fate, &own.fabric, goes);
+        if left_out > 0 && !std::mem::replace(&mut self.has_told_too_many_connections, true) {
+            say(&format!("more than {CONNECTS_MAX} connections are made or tried here: the rest is left alone"));
         }
-        // Of a log with more records than are read it is not known what has vanished.
-        let vanished: Vec<Path> = if is_over { Vec::new() } else { before.difference(&listed).cloned().collect() };
-        self.let_go(vanished);
+        let records = ebof_attach::list().unwrap_or_default();
+        for (path, fate) in found {
+            self.note(path, fate, &own.fabric, &records);
+        }
         self.hold_referred(refers)?;
         self.drop_unreferred();
+        self.let_go();
         if let Some(tell) = first_log {
             tell(Ok(view));
         }
@@ -241,27 +249,38 @@ impl Persistent {
         Ok(())
     }
 
+    /// What is left alone now; what is wrong with it is told if it is news.
+    fn read_rules(&mut self) -> Rules {
+        let (rules, wrong) = Rules::read(&self.places);
+        let text = text_of(&wrong);
+        if self.wrong != text {
+            wrong.tell();
+            self.wrong = text;
+        }
+        rules
+    }
+
     /// Notes what became of a path, and tells it where it is news.
-    fn note(&mut self, path: Path, fate: Fate, service: &FabricArgs, goes: bool) {
+    fn note(&mut self, path: Path, fate: Fate, service: &FabricArgs, records: &[Record]) {
         if self.fates.get(&path) == Some(&fate) {
             return;
         }
         let (_, nqn, ..) = &path;
         let at = address_of(&path);
         let nqn = safe(nqn);
+        let goes = service.goes_when_vanished();
         match &fate {
-            Fate::Connected(name) => {
-                self.made(&path.1, name, goes);
+            Fate::Connected { name, path: added } => {
+                self.own.add_connected(&path.1, (name, added.as_deref()), goes, records);
+                let device = added.as_ref().unwrap_or(name);
                 self.tell(
                     "connected",
-                    &[("nqn", &nqn), ("address", &at), ("device", name)],
-                    &format!("connected {name}: {nqn} at {at}"),
+                    &[("nqn", &nqn), ("address", &at), ("device", device)],
+                    &format!("connected {device}: {nqn} at {at}"),
                 );
             }
             Fate::There(name) => {
-                if is_of_owner(name, service.owner.as_deref()) {
-                    self.made(&path.1, name, goes);
-                }
+                self.own.add_of_owner(&path.1, name, service.owner.as_deref(), goes, records);
                 self.tell(
                     "there",
                     &[("nqn", &nqn), ("address", &at), ("device", name)],
@@ -282,51 +301,36 @@ impl Persistent {
         self.fates.insert(path, fate);
     }
 
-    fn made(&mut self, nqn: &str, name: &str, goes: bool) {
-        let made = self.made.entry(nqn.to_owned()).or_default();
-        made.names.insert(name.to_owned());
-        made.goes |= goes;
-    }
-
-    /// Paths that one service does not list any more.
-    fn let_go(&mut self, vanished: Vec<Path>) {
-        let mut subsystems = BTreeSet::new();
+    /// Lets go of what no service lists any more. As long as there is a log with more records than
+    /// are read, it is not known what has vanished.
+    fn let_go(&mut self) {
+        let is_known = self.services.values().all(Service::is_whole);
+        let is_listed = |path: &Path| self.services.values().any(|service| service.listed.contains(path));
+        let vanished: Vec<Path> = self.fates.keys().filter(|path| !is_listed(path)).cloned().collect();
         for path in vanished {
-            if self.services.values().any(|service| service.listed.contains(&path)) {
-                continue;
-            }
             self.fates.remove(&path);
-            let (nqn, at) = (safe(&path.1), address_of(&path));
-            self.tell("vanished", &[("nqn", &nqn), ("address", &at)], &format!("{nqn} at {at} is not listed any more"));
-            subsystems.insert(path.1);
-        }
-        for nqn in subsystems {
-            let is_listed = |service: &Service| service.listed.iter().any(|(_, other, ..)| *other == nqn);
-            if !self.services.values().any(is_listed) {
-                self.disconnect(&nqn);
+            if is_known {
+                let (nqn, at) = (safe(&path.1), address_of(&path));
+                let text = format!("{nqn} at {at} is not listed any more");
+                self.tell("vanished", &[("nqn", &nqn), ("address", &at)], &text);
             }
+        }
+        if is_known && self.own.may_go() {
+            self.disconnect_unlisted();
         }
     }
 
-    /// Disconnects a subsystem that no service lists any more, if it is to go, and was connected
-    /// here.
-    fn disconnect(&mut self, nqn: &str) {
-        let Some(made) = self.made.remove(nqn).filter(|made| made.goes) else { return };
-        let shown = safe(nqn);
-        for name in made.names {
-            // The name may be another's by now.
-            let is_its =
-                |record: &ebof_attach::state::Record| record.request().is_some_and(|request| request.nqn == nqn);
-            if !record_of(&name).as_ref().is_some_and(is_its) {
-                continue;
-            }
+    /// Disconnects what was connected here, is to go, and is listed by no service any more.
+    fn disconnect_unlisted(&mut self) {
+        // Without them it is not known whose the names are.
+        let Ok(records) = ebof_attach::list() else { return };
+        let listed = self.services.values().flat_map(|service| &service.listed).map(|(_, nqn, ..)| nqn.as_str());
+        for (nqn, name) in self.own.take_unlisted(&listed.collect(), &records) {
+            let shown = safe(&nqn);
             match ebof_attach::disconnect(&Select::Device(name.clone()), false) {
                 Ok(report) if report.failed.is_empty() => {
-                    self.tell(
-                        "disconnected",
-                        &[("nqn", &shown), ("device", &name)],
-                        &format!("disconnected {name}: {shown}"),
-                    );
+                    let text = format!("disconnected {name}: {shown}");
+                    self.tell("disconnected", &[("nqn", &shown), ("device", &name)], &text);
                 }
                 Ok(report) => {
                     for (name, error) in report.failed {
@@ -373,6 +377,10 @@ impl Persistent {
     /// Lets go of services that no other refers to any more, also those that only refer to each
     /// other.
     fn drop_unreferred(&mut self) {
+        // The records that are not read may refer to them.
+        if !self.services.values().all(Service::is_whole) {
+            return;
+        }
         let mut reached: HashSet<usize> =
             self.services.iter().filter(|(_, service)| service.is_named).map(|(id, _)| *id).collect();
         loop {
@@ -389,69 +397,79 @@ impl Persistent {
         let gone: Vec<usize> = self.services.keys().filter(|id| !reached.contains(id)).copied().collect();
         for id in gone {
             let Some(service) = self.services.remove(&id) else { continue };
-            service.stop.store(true, Relaxed);
             let name = name_of(&service.held.service.fabric);
             self.tell("service-removed", &[("service", &name)], &format!("{name} is not referred to any more"));
-            self.let_go(service.listed.into_iter().collect());
         }
     }
 
-    /// Controllers that were given up are connected again where they are listed.
-    fn forget_given_up(&mut self) {
-        let records = ebof_attach::list().unwrap_or_default();
-        let given_up = |name: &String| records.iter().any(|record| record.name == *name && record.given_up().is_some());
+    /// Forgets what is not connected any more. Controllers that were given up are connected again
+    /// where they are listed.
+    fn forget_ended(&mut self) {
+        let Ok(records) = ebof_attach::list() else { return };
+        self.own.forget_ended(&records);
+        let given_up: HashSet<&str> =
+            records.iter().filter(|record| record.given_up().is_some()).map(|record| record.name.as_str()).collect();
         self.fates.retain(|_, fate| match fate {
-            Fate::Connected(name) | Fate::There(name) => !given_up(name),
+            Fate::Connected { name, .. } | Fate::There(name) => !given_up.contains(name.as_str()),
             Fate::LeftAlone | Fate::Failed(_) => true,
         });
     }
 
     fn set_retry(&mut self) {
-        let has_failed = self.fates.values().any(|fate| matches!(fate, Fate::Failed(_)));
-        self.retry = match self.retry {
-            _ if !has_failed => None,
-            Some(retry) => Some(retry),
-            None => Some((Instant::now() + RETRY.0, RETRY.0)),
-        };
+        self.retry = self.has_failed().then(|| self.retry.unwrap_or_else(|| (Instant::now() + RETRY.0, RETRY.0)));
+    }
+
+    fn has_failed(&self) -> bool {
+        self.fates.values().any(|fate| matches!(fate, Fate::Failed(_)))
     }
 
     /// Tries paths that failed again.
     fn try_again(&mut self) -> anyhow::Result<()> {
         let delay = self.retry.map_or(RETRY.0, |(_, delay)| (delay * 2).min(RETRY.1));
-        self.retry = Some((Instant::now() + delay, delay));
-        let failed: Vec<Path> = self
-            .fates
-            .iter()
-            .filter(|(_, fate)| matches!(fate, Fate::Failed(_)))
-            .map(|(path, _)| path.clone())
-            .collect();
+        let failed = self.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Failed(_)));
+        let failed: Vec<Path> = failed.map(|(path, _)| path.clone()).collect();
         let has_failed = |service: &Service| failed.iter().any(|path| service.listed.contains(path));
         let ids: Vec<usize> =
             self.services.iter().filter(|(_, service)| has_failed(service)).map(|(id, _)| *id).collect();
         for id in ids {
-            self.follow(id)?;
+            self.follow(id, true)?;
         }
+        // After that: each attempt may take as long as its time-out.
+        self.retry = self.has_failed().then(|| (Instant::now() + delay, delay));
         Ok(())
     }
 
-    /// Tells a change: a line of text, or a JSON document on a line.
     fn tell(&self, change: &str, details: &[(&'static str, &str)], text: &str) {
-        if self.global.format == OutputFormat::Json {
-            let mut object = Object::document("discovery-change", 1).with("change", change);
-            for (key, value) in details {
-                object.push(*key, *value);
-            }
-            print_line(&serde_json::to_string(&object).unwrap_or_default());
-        } else {
-            print_line(text);
-        }
+        self.changes.tell(change, details, text);
     }
 }
 
-/// A line for programs and people that follow what happens.
-fn print_line(line: &str) {
-    // A reader that has gone away does not keep a machine from its disks.
-    let _unheard = print(format!("{line}\n").as_bytes());
+impl Service {
+    fn new(held: HeldService, is_named: bool, stop: Arc<AtomicBool>) -> Self {
+        Self { held, is_named, stop, log: None, listed: HashSet::new(), refers: Vec::new(), unasked: Vec::new() }
+    }
+
+    /// Whether no record of its log was left out.
+    fn is_whole(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.left_out == 0)
+    }
+
+    /// Says why services that it refers to are not asked, where it is news.
+    fn tell_unasked(&mut self, unasked: Vec<String>) {
+        unasked.iter().filter(|reason| !self.unasked.contains(reason)).for_each(|reason| say(reason));
+        self.unasked = unasked;
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+    }
+}
+
+/// What is wrong with files.
+fn text_of(wrong: &Wrong) -> String {
+    wrong.0.iter().map(failure::text).collect()
 }
 
 fn name_of(service: &FabricArgs) -> String {
@@ -468,13 +486,5 @@ fn address_of((transport, _, traddr, port): &Path) -> String {
     format!("{}://{host}:{port}", transport.name())
 }
 
-fn record_of(name: &str) -> Option<ebof_attach::state::Record> {
-    let records = ebof_attach::list().unwrap_or_default();
-    records.into_iter().find(|record| record.name == name && record.live)
-}
-
-/// Whether a controller was connected by this owner, before this process was started.
-fn is_of_owner(name: &str, owner: Option<&str>) -> bool {
-    let is_its = |owner: &str| record_of(name)?.request().map(|request| request.owner.as_deref() == Some(owner));
-    owner.and_then(is_its).unwrap_or(false)
-}
+#[cfg(test)]
+mod tests;

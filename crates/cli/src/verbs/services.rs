@@ -136,11 +136,26 @@ impl Rules {
         self.exclusions.place_of(&identity).map(exclusions::reason)
     }
 
-    /// Why a discovery service is not asked, if an administrator has excluded it.
-    pub(super) fn excluded_service(&self, service: &FabricArgs) -> Option<String> {
-        let port = service.trsvcid.unwrap_or_else(|| usual_ports(service)[0]);
+    /// A discovery service without what an administrator has excluded: of one that names no port,
+    /// one of the usual ports may be left.
+    ///
+    /// # Errors
+    /// Why it is not asked.
+    pub(super) fn allowed(&self, service: &FabricArgs) -> Result<FabricArgs, String> {
         let nqn = service.nqn.clone().unwrap_or_else(Nqn::discovery);
-        self.excluded(service, service.traddr.as_deref().unwrap_or_default(), port, &nqn)
+        let traddr = service.traddr.as_deref().unwrap_or_default();
+        let excluded = |port| self.excluded(service, traddr, port, &nqn);
+        let only = |port| FabricArgs { trsvcid: Some(port), ..service.clone() };
+        if let Some(port) = service.trsvcid {
+            return excluded(port).map_or_else(|| Ok(service.clone()), Err);
+        }
+        let [first, second] = usual_ports(service);
+        match (excluded(first), excluded(second)) {
+            (None, None) => Ok(service.clone()),
+            (None, Some(_)) => Ok(only(first)),
+            (Some(_), None) => Ok(only(second)),
+            (Some(reason), Some(_)) => Err(reason),
+        }
     }
 }
 

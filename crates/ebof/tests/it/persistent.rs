@@ -258,3 +258,65 @@ fn entries_of_the_file_of_connections_are_held() {
     delete(&serving, "two");
     held.says("disconnected nvme1");
 }
+
+// @test host.persistent-discovery
+#[test]
+fn a_signal_ends_it_although_a_target_of_the_file_is_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let (serving, address) = start(directory.path());
+    add(&serving, "one");
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let file = directory.path().join("connections.toml");
+    let text = format!(
+        "[[discoveries]]\ntraddr = \"127.0.0.1\"\ntrsvcid = {}\npersistent = true\n\
+         [[connections]]\ntraddr = \"127.0.0.1\"\ntrsvcid = {}\nnqn = \"{}\"\n",
+        address.port(),
+        away.port(),
+        nqn("away")
+    );
+    std::fs::write(&file, &text).unwrap();
+    let mut held = Held::start(&["--connections", file.to_str().unwrap(), "--retry"]);
+    // The other one may have taken the name nvme0 for a while.
+    held.says(&format!(": {} at ", nqn("one")));
+    held.terminate();
+    assert_eq!(held.connected(), [nqn("one")]);
+}
+
+// @test host.persistent-own
+#[test]
+fn of_devices_that_somebody_else_connected_only_the_added_path_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (serving, address) = start(directory.path());
+    serving.told(&["target", "add", "port", "tcp://127.0.0.1:0", "--name", "b"]);
+    add(&serving, "one");
+    let port = address.port().to_string();
+    let service = ["-a", "127.0.0.1", "-s", &port, "-p", "--vanished", "disconnect"];
+    let own = Arc::new(tempfile::tempdir().unwrap());
+    let connect = ["connect", "-t", "tcp", "-a", "127.0.0.1", "-s", &port, "-n", &nqn("one")];
+    assert!(ebof(own.path()).args(connect).status().unwrap().success());
+    let held = Held::start_in(own, &service);
+    held.says("connected nvme0c1: ");
+    delete(&serving, "one");
+    held.says("disconnected nvme0c1");
+    assert_eq!(held.connected(), [nqn("one")]);
+}
+
+// @test host.persistent-discovery
+#[test]
+fn a_service_that_is_asked_once_and_is_away_is_told_and_the_others_are_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let (serving, address) = start(directory.path());
+    add(&serving, "one");
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let file = directory.path().join("nvme-fabrics.conf");
+    let entry = |port: u16, more: &str| {
+        format!("[Discovery Controller]\ncontroller = transport=tcp;traddr=127.0.0.1;trsvcid={port}\n{more}")
+    };
+    let text = entry(away.port(), "persistent = no\n") + &entry(address.port(), "");
+    std::fs::write(&file, &text).unwrap();
+    let mut held = Held::start(&["--config", file.to_str().unwrap(), "-p"]);
+    held.says("failed");
+    held.says(&format!("connected nvme0: {}", nqn("one")));
+    kill_process(Pid::from_child(&held.child), Signal::TERM).unwrap();
+    assert_eq!(held.child.wait().unwrap().code(), Some(1));
+}

@@ -51,9 +51,6 @@ pub(super) struct ServiceWatch {
     stop: Arc<AtomicBool>,
 }
 
-/// That nobody listens any more.
-struct Ended;
-
 impl ServiceWatch {
     pub(super) fn new(service: &FabricArgs, global: &Global, stop: Arc<AtomicBool>) -> Self {
         let ports = service.trsvcid.map_or(usual_ports(service).to_vec(), |port| vec![port]);
@@ -77,26 +74,27 @@ impl ServiceWatch {
         Self { options: ports.into_iter().map(at).collect(), which: service.which(), stop }
     }
 
-    /// Holds the service until it is told to end, or `tell` says that nobody listens.
-    pub(super) fn run(self, tell: impl Fn(Heard) -> bool) {
-        let tell = |heard| if tell(heard) { Ok(()) } else { Err(Ended) };
+    /// Holds the service until it is told to end.
+    pub(super) fn run(self, tell: impl Fn(Heard)) {
         let mut attempt = 0u32;
         let mut told = None;
         while !self.stop.load(Relaxed) {
-            let outcome = match self.connect() {
+            match self.connect() {
                 Ok(controller) => {
                     (attempt, told) = (0, None);
-                    self.follow(&controller, &tell)
+                    self.follow(&controller, &tell);
                 }
                 Err(error) => {
                     let text = error.to_string();
                     // The same again is no news.
                     let is_news = told.as_ref() != Some(&text);
                     told = Some(text);
-                    if is_news { tell(Heard::Failed(error.into())) } else { Ok(()) }
+                    if is_news {
+                        tell(Heard::Failed(error.into()));
+                    }
                 }
-            };
-            if outcome.is_err() || !self.sleep(pause(attempt, Clock::system().jitter())) {
+            }
+            if !self.sleep(pause(attempt, Clock::system().jitter())) {
                 return;
             }
             attempt = attempt.saturating_add(1);
@@ -115,12 +113,13 @@ impl ServiceWatch {
         last.map_or_else(|| Controller::connect(&self.options[0]), Err)
     }
 
-    /// Reads the log, and again at each event. Returns when the controller is gone.
-    fn follow(&self, controller: &Controller, tell: &impl Fn(Heard) -> Result<(), Ended>) -> Result<(), Ended> {
+    /// Reads the log, and again at each event. Returns when the controller is gone, or the thread
+    /// is to end.
+    fn follow(&self, controller: &Controller, tell: &impl Fn(Heard)) {
         let events = controller.events();
         let has_events = controller.identify().oaes.get() & oaes::DISCOVERY_LOG != 0;
         if !has_events {
-            tell(Heard::Silent)?;
+            tell(Heard::Silent);
         }
         let mut due = Some(Instant::now());
         let mut told = None;
@@ -131,7 +130,7 @@ impl ServiceWatch {
                 match self.read(controller) {
                     Ok(log) => {
                         told = None;
-                        tell(Heard::Log(log))?;
+                        tell(Heard::Log(log));
                     }
                     // An event follows.
                     Err(Error::Lost(_)) => {}
@@ -140,41 +139,36 @@ impl ServiceWatch {
                         let text = error.to_string();
                         if told.as_ref() != Some(&text) {
                             told = Some(text);
-                            tell(Heard::Failed(error.into()))?;
+                            tell(Heard::Failed(error.into()));
                         }
                     }
                 }
                 // Not more often, whatever the service does.
                 if !self.sleep(PAUSE) {
-                    return Err(Ended);
+                    return;
                 }
             }
-            if !Self::hear(&events, &mut due, tell)? {
-                return Ok(());
+            if !Self::hear(&events, &mut due, tell) {
+                return;
             }
         }
-        Err(Ended)
     }
 
     /// Waits for an event, a moment. False if there are no more.
-    fn hear(
-        events: &Receiver<Event>,
-        due: &mut Option<Instant>,
-        tell: &impl Fn(Heard) -> Result<(), Ended>,
-    ) -> Result<bool, Ended> {
+    fn hear(events: &Receiver<Event>, due: &mut Option<Instant>, tell: &impl Fn(Heard)) -> bool {
         let now = Instant::now();
         let wait = due.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
         match events.recv_timeout(wait) {
             Ok(Event::DiscoveryChanged) => *due = Some(now),
-            Ok(Event::ConnectionLost(reason)) => tell(Heard::Lost(reason))?,
+            Ok(Event::ConnectionLost(reason)) => tell(Heard::Lost(reason)),
             Ok(Event::Reconnected) => {
                 *due = Some(now);
-                tell(Heard::Back)?;
+                tell(Heard::Back);
             }
-            Ok(Event::GaveUp(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            Ok(Event::GaveUp(_)) | Err(RecvTimeoutError::Disconnected) => return false,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
-        Ok(true)
+        true
     }
 
     fn read(&self, controller: &Controller) -> Result<DiscoveryLog, Error> {

@@ -20,6 +20,9 @@ const KEYS: [&str; 8] = ["transport", "traddr", "trsvcid", "nqn", "host-traddr",
 /// Their number.
 const COUNT: usize = KEYS.len();
 
+/// Those that are addresses.
+const ADDRESSES: [usize; 2] = [1, 4];
+
 /// The most entries of all files.
 const ENTRIES_MAX: usize = 4096;
 
@@ -30,7 +33,7 @@ pub(crate) struct Identity([String; COUNT]);
 impl Identity {
     pub(crate) fn new(values: [&str; COUNT]) -> Self {
         let mut identity = Self(values.map(str::to_owned));
-        for at in [1, 4] {
+        for at in ADDRESSES {
             identity.0[at] = same_host(&identity.0[at]);
         }
         identity.0[7].make_ascii_lowercase();
@@ -38,7 +41,12 @@ impl Identity {
     }
 
     fn is_excluded_by(&self, entry: &Self) -> bool {
-        entry.0.iter().zip(&self.0).all(|(wanted, own)| wanted.is_empty() || wanted == own)
+        // An address without a network is meant on each.
+        let is_same = |(at, (wanted, own)): (usize, (&String, &String))| {
+            let address = own.split_once('%').map(|(address, _)| address).filter(|_| ADDRESSES.contains(&at));
+            wanted.is_empty() || wanted == own || address == Some(wanted)
+        };
+        entry.0.iter().zip(&self.0).enumerate().all(is_same)
     }
 }
 
@@ -222,6 +230,16 @@ mod tests {
         let mut through = connection("192.0.2.1", "4420", "nqn.2014-08.org.example:new");
         "eth3".clone_into(&mut through.0[5]);
         assert_eq!(place(&through), Some(4));
+    }
+
+    // @test host.exclusions
+    #[test]
+    fn link_local_addresses_are_excluded_on_the_network_that_is_named_or_on_all() {
+        let (all, _) = read("[exclusions]\nexclusion = traddr=fe80:0::2\nexclusion = traddr=FE80::3%eth0\n");
+        let is_excluded =
+            |traddr: &str| all.place_of(&connection(traddr, "4420", "nqn.2014-08.org.example:a")).is_some();
+        assert!(["fe80::2%eth0", "fe80::2", "FE80:0::2%eth1", "fe80::3%eth0"].map(is_excluded).iter().all(|it| *it));
+        assert!(!["fe80::3%eth1", "fe80::3", "fe80::4%eth0"].map(is_excluded).iter().any(|it| *it));
     }
 
     // @test host.exclusions
