@@ -254,10 +254,9 @@ impl Subsystem<'_> {
         format!("{} - NQN={nqn}\n{}hostnqn={hostnqn}\n", self.name(), self.indent())
     }
 
-    /// How commands are divided, where there are several paths.
+    /// How commands are divided between paths, as its daemon tells.
     fn policy(&self) -> Option<&str> {
-        let several = self.controllers.iter().find(|controller| controller.paths().len() > 1)?;
-        several.state.policy.as_deref()
+        self.controllers.iter().find_map(|controller| controller.state.policy.as_deref())
     }
 
     /// The prefix of further lines about it.
