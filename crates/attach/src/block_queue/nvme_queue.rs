@@ -290,8 +290,7 @@ impl NvmeQueue {
     }
 
     fn retry_or_fail(&mut self, lane: usize, command: Command, status: Status) {
-        let is_about_path = Retry::from_status(status) == Retry::Path || status.is(Status::ANA_PERSISTENT_LOSS);
-        if is_about_path && self.refuses(lane, &command) {
+        if Retry::is_about_path(status) && self.refuses(lane, &command) {
             self.lanes.controller(lane).note_trouble(Trouble::Repeated);
             return self.requeue.push(command);
         }

@@ -74,6 +74,13 @@ impl Retry {
             _ => Self::Soon,
         }
     }
+
+    /// Whether `status` says nothing of the command, but that this path does not give access to the
+    /// namespace, now or any more: another path may have another answer.
+    #[must_use]
+    pub fn is_about_path(status: Status) -> bool {
+        Self::from_status(status) == Self::Path || status.is(Status::ANA_PERSISTENT_LOSS)
+    }
 }
 
 /// The retries of one command.

@@ -545,7 +545,7 @@ pub enum AddPathError {
     },
     /// A namespace is another one there, or has another size or format.
     Namespace {
-        /// Which.
+        /// Its number, the same over all paths.
         nsid: Nsid,
         /// What differs: `size in blocks`.
         what: &'static str,
@@ -557,7 +557,7 @@ pub enum AddPathError {
     /// A namespace belongs to its controller alone (NMIC): with the same number, another controller
     /// has another one.
     Private {
-        /// Which.
+        /// Its number, the same over all paths.
         nsid: Nsid,
     },
     /// There are [`PATHS_MAX`] already.

@@ -606,9 +606,7 @@ impl<'n> Call<'n> {
 /// Whether another path may have another answer.
 fn is_about_path(error: &Error) -> bool {
     match error {
-        Error::Status { status, .. } => {
-            Retry::from_status(*status) == Retry::Path || status.is(Status::ANA_PERSISTENT_LOSS)
-        }
+        Error::Status { status, .. } => Retry::is_about_path(*status),
         Error::NoSuchNamespace(_) | Error::Replaced { .. } | Error::Format { .. } | Error::NoFreeQueue { .. } => true,
         _ => false,
     }

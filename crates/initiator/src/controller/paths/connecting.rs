@@ -14,7 +14,7 @@ use crate::shared::opened::OpenedNamespaces;
 pub struct UnreachablePath {
     /// As [`Options::address`] says it: `127.0.0.1:4420`.
     pub address: String,
-    /// Why.
+    /// What was tried, what came back, what to do.
     pub error: Arc<ConnectError>,
 }
 
@@ -28,7 +28,7 @@ pub enum ConnectPathsError {
     Unreachable(Vec<UnreachablePath>),
     /// This one leads somewhere else than the others.
     Path {
-        /// Which.
+        /// As [`Options::address`] says it.
         address: String,
         /// How it differs, with both values.
         error: AddPathError,

@@ -292,7 +292,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
             Ok(cqe) => {
                 let status = cqe.status();
                 let is_lost = status.is(Status::ANA_PERSISTENT_LOSS);
-                if Retry::from_status(status) != Retry::Path && !is_lost {
+                if !Retry::is_about_path(status) {
                     return Some(Completion { user, result: Ok(cqe), data });
                 }
                 let command = Waiting { sent, data };
