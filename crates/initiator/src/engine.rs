@@ -136,19 +136,16 @@ impl<B: IoBuffer> Engine<B> {
             return Err((Error::TooLarge { bytes: length }, data));
         }
         let Ok(length) = u32::try_from(length) else { return Err((Error::TooLarge { bytes: length }, data)) };
+        if !self.has_room() {
+            return Err((Error::QueueFull, data));
+        }
         let payload = match data {
             Data::None => Payload::None,
             Data::ToHost(buffer) => Payload::ToHost(buffer),
             Data::FromHost(buffer) => Payload::FromHost(buffer),
         };
-        self.enqueue(sqe, payload, length, user, timeout_ms, &AdminData::None).map_err(|payload| {
-            let data = match payload {
-                Payload::ToHost(buffer) => Data::ToHost(buffer),
-                Payload::FromHost(buffer) => Data::FromHost(buffer),
-                Payload::None | Payload::Lent { .. } => Data::None,
-            };
-            (Error::QueueFull, data)
-        })
+        self.enqueue(sqe, payload, length, user, timeout_ms, &AdminData::None);
+        Ok(())
     }
 
     /// Queues a command whose data are `lent[start..start + length]`. The same buffer has to be
@@ -168,11 +165,20 @@ impl<B: IoBuffer> Engine<B> {
         if length > self.transfer_max {
             return Err(Error::TooLarge { bytes });
         }
-        let payload = Payload::Lent { start, length: bytes };
-        self.enqueue(sqe, payload, length, user, timeout_ms, lent).map_err(|_| Error::QueueFull)
+        if !self.has_room() {
+            return Err(Error::QueueFull);
+        }
+        self.enqueue(sqe, Payload::Lent { start, length: bytes }, length, user, timeout_ms, lent);
+        Ok(())
     }
 
-    /// Gives the payload back when the queue is full or there is no link.
+    /// Whether one more command may be queued. Asked first, so that no command has to be taken
+    /// back.
+    fn has_room(&self) -> bool {
+        self.link.is_some() && !self.slots.is_full()
+    }
+
+    /// Queues a command that there is room for ([`Engine::has_room`]).
     fn enqueue(
         &mut self,
         mut sqe: Sqe,
@@ -181,10 +187,10 @@ impl<B: IoBuffer> Engine<B> {
         user: u64,
         timeout_ms: u64,
         lent: &AdminData<'_>,
-    ) -> Result<(), Payload<B>> {
-        let Some(link) = &mut self.link else { return Err(payload) };
+    ) {
+        let link = self.link.as_mut().expect("there is a link where there is room");
         let now_ms = self.time.now_ms();
-        let index = self.slots.take(payload, user, timeout_ms, now_ms)?;
+        let index = self.slots.take(payload, user, timeout_ms, now_ms);
         let slot = self.slots.at(index);
         sqe.cid = slot.cid.0.into();
         slot.expected = length;
@@ -196,7 +202,6 @@ impl<B: IoBuffer> Engine<B> {
         };
         slot.required = required::required_bytes(self.strict, &sqe, length, direction == DataDirection::ToHost);
         either!(link, link => link.submit(&mut sqe, index, direction, now_ms, &mut self.slots, lent));
-        Ok(())
     }
 
     /// Sends what is queued, as far as possible without blocking.

@@ -184,17 +184,14 @@ impl<B: IoBuffer> Slots<B> {
         self.lent
     }
 
-    /// Puts a command into a free slot; gives the payload back when `limit` are in use.
-    pub(crate) fn take(
-        &mut self,
-        payload: Payload<B>,
-        user: u64,
-        timeout_ms: u64,
-        now_ms: u64,
-    ) -> Result<u16, Payload<B>> {
-        if self.in_flight() >= self.limit {
-            return Err(payload);
-        }
+    /// Whether as many commands are in use as may be at once.
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight() >= self.limit
+    }
+
+    /// Puts a command into a free slot. Nothing may be taken while [`Slots::is_full`].
+    pub(crate) fn take(&mut self, payload: Payload<B>, user: u64, timeout_ms: u64, now_ms: u64) -> u16 {
+        debug_assert!(!self.is_full(), "a queue has no more commands than its limit");
         let index = self.free.pop().expect("there are at least `limit` slots, and fewer are in use");
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.state == State::Free, "two commands would have one slot");
@@ -207,7 +204,7 @@ impl<B: IoBuffer> Slots<B> {
         slot.state = State::Outstanding;
         slot.deadline_ms = now_ms.saturating_add(timeout_ms);
         slot.aborted = false;
-        Ok(index)
+        index
     }
 
     /// The slot of an outstanding command.
