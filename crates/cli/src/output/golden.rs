@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes as _};
 use super::ana::AnaView;
 use super::command_sets::{UuidList, command_sets_view, uuids_view};
 use super::controller::controller_view;
+use super::cross_controller_reset::CrossControllerResetView;
 use super::directive::DirectiveView;
 use super::effects::{EffectsView, FeatureEffectsView, SupportedView};
 use super::endurance::endurance_view;
@@ -282,6 +283,23 @@ fn effects() {
     all += &shown(&FeatureEffectsView { device: device(), data: features });
     all += &shown(&SupportedView { device: device(), data: pages });
     insta::assert_snapshot!("effects", all);
+}
+
+#[test]
+fn cross_controller_resets() {
+    let mut all = String::new();
+    // The header alone, two entries, a piece of one, less than the header: what is told may be a
+    // lie.
+    for bytes in [8, 24, 12, 4] {
+        for (_, data) in contents(bytes) {
+            all += &shown(&CrossControllerResetView::new("/dev/nvme0", data));
+        }
+    }
+    for state in 0..4 {
+        let data = vec![1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 2, 0, 0xff, 0xff, state, state];
+        all += &shown(&CrossControllerResetView::new("/dev/nvme0", data));
+    }
+    insta::assert_snapshot!("cross-controller-resets", all);
 }
 
 #[test]

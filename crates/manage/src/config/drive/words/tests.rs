@@ -86,3 +86,21 @@ fn each_mistake_is_reported() {
     }
     assert_eq!(good(many).name, "d0", "a trailing comma is no option");
 }
+
+/// A key that only one of the two places knows would be refused in the other.
+#[test]
+fn every_key_of_a_drive_is_a_word() {
+    let in_words = |key: &'static str| match key {
+        // One host each, and as often as there are hosts.
+        "managers" => "manager",
+        "quotas" => "quota",
+        key => key,
+    };
+    let mut expected: Vec<&str> = ManagedDrive::KEYS.iter().map(|key| in_words(key.name)).collect();
+    // Of the backing, which is a table in files; and the second is refused with its reason.
+    expected.extend(["direct", "readonly"]);
+    expected.sort_unstable();
+    let mut words = KEYS.to_vec();
+    words.sort_unstable();
+    assert_eq!(words, expected);
+}
