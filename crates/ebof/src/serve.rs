@@ -166,7 +166,7 @@ pub(crate) struct Args {
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     end_with_any_panic();
-    let mut basis = Basis::of(args, Kind::Any)?;
+    let mut basis = Basis::read(args, Kind::Any)?;
     if !basis.remarks.is_empty() {
         say(&format!("{:#}", basis.remarks));
     }
@@ -185,7 +185,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let metrics = args.metrics.or(config.target.metrics);
     let syslog = config.target.audit_syslog.clone();
     let control = args.control.clone().or_else(|| config.target.control.clone());
-    let wanted = RemoteWanted::of(args, &config.target, basis.directory())?;
+    let wanted = RemoteWanted::from_args(args, &config.target, basis.directory())?;
     let confined = confine(args, &config, &basis.own(args, control.as_deref()), &mut settings)?;
     let opened = wanted.as_ref().map(RemoteWanted::open);
     if is_strict && let Some(Err(error)) = opened {

@@ -46,7 +46,7 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     if sqe.flags & 0x03 != 0 {
         return Err(Fault::field(byte::FLAGS));
     }
-    if let Some(restriction) = drive::of(controller).and_then(|drive| drive.restriction) {
+    if let Some(restriction) = drive::view_of(controller).and_then(|drive| drive.restriction) {
         restriction.check_admin(sqe.opcode, sqe.cdw10.get())?;
     }
     if let Kind::Io(subsystem) = &controller.kind {
@@ -94,7 +94,7 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 /// I/O queues were being connected.
 fn note_look(controller: &Controller, sqe: &Sqe) {
     let association = &controller.association;
-    if !matches!(Look::of(sqe), Some(Look::List(_))) || association.has_listed.swap(true, Ordering::Relaxed) {
+    if !matches!(Look::from_command(sqe), Some(Look::List(_))) || association.has_listed.swap(true, Ordering::Relaxed) {
         return;
     }
     let has_queues = association.io_queues.load(Ordering::Relaxed) > 0;

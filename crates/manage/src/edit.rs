@@ -176,7 +176,7 @@ impl Edits {
             return Err(Refused::whole(MistakeKind::Value, message, format!("accepted: 1 to {EDITS_MAX}")));
         }
         let mut mistakes = Vec::new();
-        let mut tree = make::Tree::of(current);
+        let mut tree = make::Tree::from_config(current);
         for (at, edit) in self.edits.iter().enumerate() {
             if let Err(found) = tree.make(edit) {
                 mistakes.extend(found.into_iter().map(|mistake| Mistake { change: Some(at), ..mistake }));

@@ -487,7 +487,7 @@ impl Tags {
                 self.shared.notify(Notice::Mended { volume: thin.volume, block });
             }
             // Until its tag is recorded the block is in flux.
-            pages.mark(places.at, Mask::of(places.places.clone()));
+            pages.mark(places.at, Mask::from_places(places.places.clone()));
         } else if newest.is_some_and(|newest| newest != found.on_medium) {
             self.memory.add_reverted(thin.volume, block, found.on_medium);
         }

@@ -14,7 +14,7 @@ use ebof_manage::enclosure::{
 impl Enclosure for Limited {
     fn inventory(&self) -> Inventory {
         let whole = self.whole.enclosure.inventory();
-        let own = Own::of(&self.scope, &self.whole.target.config(), &whole);
+        let own = Own::from_scope(&self.scope, &self.whole.target.config(), &whole);
         limited(whole, &own)
     }
 

@@ -143,7 +143,7 @@ impl Shared {
             agreed: Mutex::default(),
             stopping: AtomicBool::new(false),
             next_reactor: AtomicUsize::new(0),
-            heartbeats: Heartbeats::of(reactors.len()),
+            heartbeats: Heartbeats::for_reactors(reactors.len()),
             exponentiation,
             reactors,
             control,

@@ -277,7 +277,7 @@ impl<T: Copy> Scheduler<T> {
         let request = entry.request;
         let owner = entry.owner;
         let waited_us = now_us.saturating_sub(entry.since_us);
-        let cost = self.costs.of(request);
+        let cost = self.costs.cost_of(request);
         if by_minimum {
             self.by_minimum += 1;
         } else {

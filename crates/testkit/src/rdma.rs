@@ -140,7 +140,7 @@ pub enum Act {
 impl Act {
     /// Of two bytes, any.
     #[must_use]
-    pub fn of(bytes: [u8; 2]) -> Self {
+    pub fn from_bytes(bytes: [u8; 2]) -> Self {
         let [which, value] = bytes;
         match which % 16 {
             0..=2 => Self::Submit { kind: which >> 5, length: value },

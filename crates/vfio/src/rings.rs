@@ -42,7 +42,7 @@ impl Shadow {
     /// Those of a queue in the two buffers of Doorbell Buffer Config, which are laid out as the
     /// registers are.
     #[must_use]
-    pub const fn of(doorbells: u64, events: u64, queue: QueueId, is_completion: bool) -> Self {
+    pub const fn for_queue(doorbells: u64, events: u64, queue: QueueId, is_completion: bool) -> Self {
         let offset = queue.0 as u64 * 8 + if is_completion { 4 } else { 0 };
         Self { doorbell: doorbells.wrapping_add(offset), event: events.wrapping_add(offset) }
     }

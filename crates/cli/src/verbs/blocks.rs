@@ -172,7 +172,7 @@ impl Flush {
             if broadcast != vwc::FLUSH_BROADCAST {
                 // The controller does not support a Flush of all namespaces: send one for each.
                 let list: Box<NamespaceList> =
-                    command::identify(device, Identify::of(Cns::ACTIVE_NAMESPACE_LIST, Nsid::NONE))?;
+                    command::identify(device, Identify::for_namespace(Cns::ACTIVE_NAMESPACE_LIST, Nsid::NONE))?;
                 nsids = list.iter().collect();
             }
         }

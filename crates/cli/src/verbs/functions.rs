@@ -47,7 +47,7 @@ pub(crate) struct ListSecondary {
 
 impl ListSecondary {
     pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SecondaryControllerList>> {
-        let what = Identify::of(Cns::SECONDARY_CONTROLLER_LIST, Nsid(self.namespace_id));
+        let what = Identify::for_namespace(Cns::SECONDARY_CONTROLLER_LIST, Nsid(self.namespace_id));
         let data = command::identify(device, Identify { cntid: self.cntid, ..what })?;
         Ok(secondary_view(data, self.num_entries.into()))
     }

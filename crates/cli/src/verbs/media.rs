@@ -130,7 +130,7 @@ impl FormatNvm {
             return Ok(0);
         }
         let namespace = if nsid == Nsid::ALL {
-            command::identify(device, Identify::of(Cns::NAMESPACE, nsid))?
+            command::identify(device, Identify::for_namespace(Cns::NAMESPACE, nsid))?
         } else {
             command::identify_namespace(device, nsid)?
         };

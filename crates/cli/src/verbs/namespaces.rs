@@ -114,7 +114,7 @@ impl CreateNs {
     fn blocks(&self, device: &mut dyn Device, flbas: u8) -> anyhow::Result<(u64, u64)> {
         let bytes = |amount| matches!(amount, Some(Amount::Bytes(_)));
         let geometry =
-            if bytes(self.nsze_si) || bytes(self.ncap_si) { Some(Geometry::of(device, flbas)?) } else { None };
+            if bytes(self.nsze_si) || bytes(self.ncap_si) { Some(Geometry::read(device, flbas)?) } else { None };
         let blocks = |amount, pick: fn(&Geometry) -> u64| match (amount, &geometry) {
             (Amount::Blocks(blocks), _) => Some(blocks),
             (Amount::Bytes(bytes), Some(geometry)) => Some(geometry.blocks(bytes, pick(geometry))),
@@ -151,7 +151,7 @@ struct Geometry {
 }
 
 impl Geometry {
-    fn of(device: &mut dyn Device, flbas: u8) -> anyhow::Result<Self> {
+    fn read(device: &mut dyn Device, flbas: u8) -> anyhow::Result<Self> {
         let common = common_namespace(device)?;
         let index = usize::from((flbas & 0x0f) | (flbas >> 1 & 0x30));
         let format = common.lba_formats().get(index).copied();
@@ -181,7 +181,7 @@ impl Geometry {
 
 /// The common properties of all namespaces: the supported formats.
 fn common_namespace(device: &mut dyn Device) -> anyhow::Result<Box<IdentifyNamespace>> {
-    command::identify(device, Identify::of(Cns::NAMESPACE, Nsid::ALL)).map_err(|error| {
+    command::identify(device, Identify::for_namespace(Cns::NAMESPACE, Nsid::ALL)).map_err(|error| {
         let managed =
             command::identify_controller(device).map(|data| data.oacs.get() & field::oacs::NAMESPACE_MANAGEMENT);
         if !matches!(managed, Ok(0)) {

@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
 /// The latest records since `since`; with `verify=1`, what is wrong with the log, too, which has to
 /// have the records that each `head` names.
 async fn show(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    let mut words = QueryWords::of(query.as_deref(), "accepted: ?since=UNIX_MS&max=N&verify=1&head=N:HASH");
+    let mut words = QueryWords::parse(query.as_deref(), "accepted: ?since=UNIX_MS&max=N&verify=1&head=N:HASH");
     let since_unix_ms = words.number("since")?.unwrap_or(0);
     let most = words.number("max")?.and_then(|most| usize::try_from(most).ok()).unwrap_or(RECORDS).min(RECORDS_MAX);
     let is_verified = words.number("verify")? == Some(1);

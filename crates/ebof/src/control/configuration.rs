@@ -110,7 +110,7 @@ pub(crate) fn in_force(managed: &Managed) -> Result<Configuration, No> {
         let message = format!("the configuration in force cannot be written as TOML: {error}");
         No::value(StatusCode::INTERNAL_SERVER_ERROR, message, "this is an error of ebof: please report it")
     })?;
-    let revision = Revision::of(&config);
+    let revision = Revision::from_config(&config);
     let source = managed.reloads.started_with().compared(&managed.target);
     let generation = managed.reloads.generations().and_then(|generations| generations.current());
     Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, generation, toml })

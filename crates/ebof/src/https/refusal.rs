@@ -28,7 +28,7 @@ pub(super) enum Realm {
 }
 
 impl Realm {
-    pub(super) fn of(path: &str) -> Self {
+    pub(super) fn from_path(path: &str) -> Self {
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         match path {
@@ -223,7 +223,7 @@ mod tests {
             ("/healthz/", Realm::Page),
             ("*", Realm::Page),
         ] {
-            assert_eq!(Realm::of(path), realm, "{path}");
+            assert_eq!(Realm::from_path(path), realm, "{path}");
         }
     }
 }

@@ -36,7 +36,7 @@ impl Auditing {
         host: &str,
     ) -> Result<Self, ebof_audit::AuditError> {
         let events: Arc<dyn Events> = target.events();
-        let mut happened = Happened::of(Arc::clone(&events));
+        let mut happened = Happened::new(Arc::clone(&events));
         let settings = AuditSettings {
             sizes: Sizes::default(),
             syslog: syslog.map(|destination| Syslog::new(destination, host)),

@@ -31,7 +31,7 @@ pub(super) struct Basis {
 
 impl Basis {
     /// Reads what `args` name.
-    pub(super) fn of(args: &Args, kind: Kind) -> anyhow::Result<Self> {
+    pub(super) fn read(args: &Args, kind: Kind) -> anyhow::Result<Self> {
         let (loaded, started_with, action) = match &args.config {
             Some(path) => {
                 let action = format!("serve --config {}", path.display());

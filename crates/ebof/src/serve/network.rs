@@ -51,7 +51,7 @@ impl RemoteWanted {
     ///
     /// # Errors
     /// What is wanted cannot be.
-    pub(super) fn of(
+    pub(super) fn from_args(
         args: &Args,
         options: &TargetOptions,
         state: Option<Arc<StateDirectory>>,

@@ -50,7 +50,7 @@ impl SharedCommand<'_> {
             }
             admin::DELETE_IO_SQ => self.delete_queue(),
             admin::GET_LOG_PAGE => self.log_page(controller),
-            admin::IDENTIFY => match Look::of(&self.executing.sqe()) {
+            admin::IDENTIFY => match Look::from_command(&self.executing.sqe()) {
                 Some(look) => self.look(controller, look),
                 None => Ok(self.controller_list(controller)),
             },

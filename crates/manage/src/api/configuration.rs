@@ -32,7 +32,7 @@ pub struct Revision(String);
 impl Revision {
     /// That of a configuration.
     #[must_use]
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         // A value that was built by hand may hold what TOML cannot.
         let text = config.to_toml().unwrap_or_else(|_| format!("{config:?}"));
         Self(crate::config::digest(&text).to_string())
@@ -88,7 +88,7 @@ impl Configuration {
             Source::File { path, .. } => Source::File { path: path.clone(), differs: None, problem: None },
             other => other.clone(),
         };
-        Ok(Self { schema: self.schema, revision: Revision::of(part), source, generation: None, toml })
+        Ok(Self { schema: self.schema, revision: Revision::from_config(part), source, generation: None, toml })
     }
 }
 
@@ -271,7 +271,7 @@ impl Planned {
         }
         Self {
             schema: CONFIGURATION_SCHEMA,
-            revision: Revision::of(current),
+            revision: Revision::from_config(current),
             promise: found.promise(&plan),
             plan: PlannedChange::all(&plan),
             disturbed: found.disturbed,

@@ -24,9 +24,9 @@ const DRAIN_MS_MAX: u64 = 600_000;
 /// All mistakes.
 pub fn check(inventory: &Inventory, transaction: &Transaction) -> Result<(), Refused> {
     let mut checks = Checks {
-        drives: CheckedDrives::of(inventory),
-        functions: CheckedFunctions::of(inventory),
-        namespaces: CheckedNamespaces::of(inventory),
+        drives: CheckedDrives::new(inventory),
+        functions: CheckedFunctions::new(inventory),
+        namespaces: CheckedNamespaces::new(inventory),
         mistakes: Mistakes::default(),
     };
     checks.whole(transaction);

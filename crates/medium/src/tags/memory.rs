@@ -110,7 +110,7 @@ impl Memory {
         let from = blocks.start.saturating_sub(MASK_BLOCKS - 1);
         for (&(_, first), mask) in self.ambiguous.range_mut((volume, from)..(volume, blocks.end)) {
             let place = |block: u64| usize::try_from(block.saturating_sub(first).min(MASK_BLOCKS)).unwrap_or_default();
-            *mask = mask.without(Mask::of(place(blocks.start)..place(blocks.end)));
+            *mask = mask.without(Mask::from_places(place(blocks.start)..place(blocks.end)));
         }
         self.ambiguous.retain(|_, mask| !mask.is_empty());
     }

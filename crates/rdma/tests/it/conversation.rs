@@ -20,7 +20,7 @@ proptest! {
             conversation.act(Act::Establish);
         }
         let mut submitted = 0;
-        for act in acts.into_iter().map(Act::of) {
+        for act in acts.into_iter().map(Act::from_bytes) {
             submitted += usize::from(matches!(act, Act::Submit { .. }));
             conversation.act(act);
         }

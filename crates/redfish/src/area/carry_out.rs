@@ -150,7 +150,7 @@ fn apply(config: &Config, request: &Request<'_>) -> Result<(), Problem> {
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     let from = request.caller.peer.ip().to_canonical();
     let desired = Desired { toml: Some(text), name: Some("request".to_owned()), ..Desired::default() };
-    let revision = Revision::of(request.view.config());
+    let revision = Revision::from_config(request.view.config());
     let applied = request.parts.configurations.apply(&revision, desired, user, from);
     applied.map(drop).map_err(|refused| {
         let is_late = refused.refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);

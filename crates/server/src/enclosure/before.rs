@@ -45,7 +45,7 @@ impl Before {
     ///
     /// # Errors
     /// Those of `actor`.
-    pub(super) fn of(
+    pub(super) fn for_changes(
         changes: &[Change],
         actor: impl Fn(&str) -> Result<Arc<DriveActor>, Failed>,
     ) -> Result<Self, Failed> {

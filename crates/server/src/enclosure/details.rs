@@ -19,7 +19,7 @@ use crate::life::serve::Target;
 use crate::life::startup::OpenDrive;
 
 /// What a drive of `target` says.
-pub(super) fn of(target: &Target, opened: &OpenDrive) -> DriveDetails {
+pub(super) fn collect(target: &Target, opened: &OpenDrive) -> DriveDetails {
     let OpenDrive { actor, config, subsystem, .. } = opened;
     let view = actor.view();
     let (health, medium) = (actor.health(), actor.medium().capacity());

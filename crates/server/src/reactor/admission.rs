@@ -35,7 +35,7 @@ pub(crate) fn room_for(shared: &Shared, address: PeerAddress, port: &PortState) 
     let PeerAddress::Network { remote, .. } = address else { return Ok(None) };
     let most = share::percent_of(max, shared.settings.address_share_percent).max(UNADMITTED_MIN);
     let from: IpAddr = remote.ip();
-    let Some(waiting) = shared.unadmitted.enter(Network::of(from), most) else {
+    let Some(waiting) = shared.unadmitted.enter(Network::from_address(from), most) else {
         let detail = format!("{most} connections from there are not admitted yet, which is the share of one address");
         shared.refuse(address, port, RefusalReason::AddressShare, None, None, detail);
         return Err(NoRoom);

@@ -87,17 +87,17 @@ impl Rig {
     fn with(zerocopy: Option<u32>, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
-        Self::of(&config, wrap)
+        Self::with_devices(&config, wrap)
     }
 
     /// With a port over RDMA.
     fn over_rdma() -> Self {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].listen = Listen::rdma([127, 0, 0, 1].into(), 4420);
-        Self::of(&config, |device| device)
+        Self::with_devices(&config, |device| device)
     }
 
-    fn of(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
+    fn with_devices(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         // With a direct port, that is the last one.
         let port = config.ports.last().cloned().unwrap();
         let devices =
@@ -151,7 +151,7 @@ impl Rig {
         self.reactor.mailbox.post(Message::Accept(Accepted {
             incoming: Incoming::Tcp(std::net::TcpStream::from(std::os::fd::OwnedFd::from(theirs)).into()),
             peer: Peer::new(Arc::clone(&self.port), PeerAddress::Network { remote: nobody, local: nobody }),
-            waiting: self.reactor.shared.unadmitted.enter(Network::of(nobody.ip()), u32::MAX),
+            waiting: self.reactor.shared.unadmitted.enter(Network::from_address(nobody.ip()), u32::MAX),
         }));
         ours
     }

@@ -26,7 +26,7 @@ pub(crate) fn connected(shared: &Shared, association: &Association, peer: &Peer)
     if association.discovery {
         return;
     }
-    let object = Owners::of(shared).object(association.subsystem.as_str());
+    let object = Owners::from_shared(shared).object(association.subsystem.as_str());
     let (cntlid, port) = (association.cntlid.0, &peer.port.name);
     let message = format!("controller {cntlid} connected from {} through port {port}", peer.address);
     shared.report(NewEvent::new(EventKind::HostConnected, object, message).who(association.host.to_string()));
@@ -38,7 +38,7 @@ pub(crate) fn ended(shared: &Shared, association: &Association, peer: &Peer, end
         return;
     }
     let kind = if is_wanted { EventKind::HostDisconnected } else { EventKind::ControllerFailed };
-    let object = Owners::of(shared).object(association.subsystem.as_str());
+    let object = Owners::from_shared(shared).object(association.subsystem.as_str());
     let (cntlid, port) = (association.cntlid.0, &peer.port.name);
     let message = format!("controller {cntlid} of {} through port {port} ended: {end}", peer.address);
     shared.report(NewEvent::new(kind, object, message).who(association.host.to_string()));

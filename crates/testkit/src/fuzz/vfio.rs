@@ -120,7 +120,7 @@ pub fn vfio_rings(data: &[u8]) {
     let mut submissions = SubmissionRing::new(PLACE, entries.0, QueueId(1));
     let mut completions = CompletionRing::new(PLACE + 0x1000, entries.1, None);
     if shadow % 2 == 1 {
-        let shadow = |is_completion| Some(Shadow::of(doorbells, events, QueueId(1), is_completion));
+        let shadow = |is_completion| Some(Shadow::for_queue(doorbells, events, QueueId(1), is_completion));
         submissions.set_shadow(shadow(false), &memory).expect("mapped");
         completions.set_shadow(shadow(true), &memory).expect("mapped");
     }

@@ -79,11 +79,11 @@ fn entries_are_copied_out_in_order_and_the_head_wraps() {
 fn a_controller_that_looks_is_not_rung_for() {
     let memory = memory();
     let mut ring = SubmissionRing::new(SQ, 16, QUEUE);
-    let shadow = Shadow::of(DOORBELLS, EVENTS, QUEUE, false);
+    let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QUEUE, false);
     ring.set_shadow(Some(shadow), &memory).unwrap();
     let mut driver = Driver { entries: 16, tail: 0, shadow: Some(shadow), rings: 0 };
     let mut completions = CompletionRing::new(CQ, 16, None);
-    let heads = Shadow::of(DOORBELLS, EVENTS, QUEUE, true);
+    let heads = Shadow::for_queue(DOORBELLS, EVENTS, QUEUE, true);
     completions.set_shadow(Some(heads), &memory).unwrap();
     let (mut head, mut head_rings) = (0_u32, 0);
     for turn in 0..1000_u16 {
@@ -118,7 +118,7 @@ fn a_tail_outside_the_queue_is_an_error_and_changes_nothing() {
     ring.ring(2, &memory).unwrap();
     assert_eq!(ring.ring(4, &memory), Err(RingError::Value { value: 4, entries: 4 }));
     assert_eq!(ring.waiting(), 2);
-    let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), false);
+    let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), false);
     ring.set_shadow(Some(shadow), &memory).unwrap();
     memory.store(shadow.doorbell, 0x1_0000).unwrap();
     assert_eq!(ring.look(&memory), Err(RingError::Value { value: 0x1_0000, entries: 4 }));
@@ -208,7 +208,7 @@ fn a_full_queue_finds_room_in_its_shadow_doorbell_and_asks_to_be_told() {
     let mut ring = CompletionRing::new(CQ, 3, None);
     let cqe = Cqe::new(Cid(0), Status::SUCCESS);
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(true));
-    let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), true);
+    let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), true);
     assert_eq!((shadow.doorbell, shadow.event), (DOORBELLS + 12, EVENTS + 12));
     ring.set_shadow(Some(shadow), &memory).unwrap();
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(true));
@@ -240,7 +240,7 @@ proptest! {
         let mut ring = SubmissionRing::new(SQ, entries, QUEUE);
         let mut driver = Driver { entries, tail: 0, shadow: None, rings: 0 };
         if with_shadow {
-            let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), false);
+            let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), false);
             ring.set_shadow(Some(shadow), &memory).unwrap();
             driver.shadow = Some(shadow);
         }
@@ -289,7 +289,7 @@ proptest! {
     fn no_completion_is_lost(entries in 2_u32..8, with_shadow: bool, acts in proptest::collection::vec(any::<bool>(), 0..200)) {
         let memory = memory();
         let mut ring = CompletionRing::new(CQ, entries, None);
-        let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), true);
+        let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), true);
         if with_shadow {
             ring.set_shadow(Some(shadow), &memory).unwrap();
         }

@@ -30,24 +30,24 @@ struct Prepared {
 
 impl KeyKeeper for Target {
     fn keys(&self) -> Keys {
-        Keeper::of(self).keys()
+        Keeper::new(self).keys()
     }
 
     fn plan_add(&self, key: &AddKey) -> Result<KeysChange, Refused> {
-        Ok(Keeper::of(self).prepare_add(key)?.change)
+        Ok(Keeper::new(self).prepare_add(key)?.change)
     }
 
     fn add(&self, key: &AddKey, planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused> {
-        let keeper = Keeper::of(self);
+        let keeper = Keeper::new(self);
         keeper.make(planned, by, || keeper.prepare_add(key))
     }
 
     fn plan_remove(&self, ids: &[String]) -> Result<KeysChange, Refused> {
-        Ok(Keeper::of(self).prepare_remove(ids)?.change)
+        Ok(Keeper::new(self).prepare_remove(ids)?.change)
     }
 
     fn remove(&self, ids: &[String], planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused> {
-        let keeper = Keeper::of(self);
+        let keeper = Keeper::new(self);
         keeper.make(planned, by, || keeper.prepare_remove(ids))
     }
 }
@@ -59,7 +59,7 @@ struct Keeper<'t> {
 }
 
 impl<'t> Keeper<'t> {
-    fn of(target: &'t Target) -> Self {
+    fn new(target: &'t Target) -> Self {
         Self { target, stored: &target.shared.settings.environment.stored_keys }
     }
 
@@ -72,7 +72,7 @@ impl<'t> Keeper<'t> {
 
     fn with_controllers(&self) -> (InForce, Vec<ControllerStatus>) {
         let state = self.target.in_force().clone();
-        let controllers = InForceStatus::of(&self.target.shared, &state).controllers();
+        let controllers = InForceStatus::new(&self.target.shared, &state).controllers();
         (state, controllers)
     }
 
@@ -216,10 +216,10 @@ fn parsed(host: &str, kind: KeyKind, key: &str) -> Result<(Nqn, HostKey), Refuse
 fn check(told: &Told<'_>, kept: &KeyList, host: &Nqn, key: &HostKey) -> Result<(), Refused> {
     let kind = key.kind();
     let place = told.place(host, kind).map(ToString::to_string).unwrap_or_default();
-    let (configured, stored) = (told.configured.count(host, kind), kept.of(host, kind).count());
+    let (configured, stored) = (told.configured.count(host, kind), kept.keys_of(host, kind).count());
     let (message, advice) = if told.configured.has(host, key) {
         (format!("its configuration has this key already ({place})"), "nothing was changed".to_owned())
-    } else if let Some(same) = kept.of(host, kind).find(|it| it.key == *key) {
+    } else if let Some(same) = kept.keys_of(host, kind).find(|it| it.key == *key) {
         (format!("it has this key already: {}", same.id()), "nothing was changed".to_owned())
     } else if kind == KeyKind::DhchapCtrl && configured > 0 {
         let message = format!("its dhchap-ctrl key is that of the configuration ({place})");

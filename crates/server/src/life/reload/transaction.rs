@@ -85,7 +85,7 @@ impl<'c> Reload<'c> {
             config,
             purpose,
             keys: None,
-            known: KnownData::of(old, &devices),
+            known: KnownData::from_config(old, &devices),
             stay: BTreeMap::new(),
             moves: Vec::new(),
             drives_stay: Vec::new(),
@@ -341,7 +341,7 @@ impl<'c> Reload<'c> {
         let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();
         unfinished::finish(&self.taken.drives, &stay);
         let devices = self.next_devices();
-        KnownData::of(self.config, &devices).check(&self.known)?;
+        KnownData::from_config(self.config, &devices).check(&self.known)?;
         check_drives(&devices)?;
         devices.model(self.config, &self.next_ports(), self.shown.generation).map(|_| ())
     }
@@ -428,7 +428,7 @@ impl<'c> Reload<'c> {
     fn without_replaced(&self, plan: &Plan) -> Option<Config> {
         let hidden =
             |key: &NamespaceKey| self.released.as_ref().is_some_and(|released| released.namespaces.contains(key));
-        let now = KnownData::of(self.config, &self.next_devices());
+        let now = KnownData::from_config(self.config, &self.next_devices());
         let mut keys = BTreeSet::new();
         let mut subsystems = HashSet::new();
         for change in &plan.changes {

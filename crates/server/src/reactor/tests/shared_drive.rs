@@ -91,7 +91,8 @@ impl Drive {
         }
         let slow = Arc::new(Slow::default());
         let of_devices = Arc::clone(&slow);
-        let mut rig = Rig::of(&config, move |below| Arc::new(OfSlow { below, slow: Arc::clone(&of_devices) }));
+        let mut rig =
+            Rig::with_devices(&config, move |below| Arc::new(OfSlow { below, slow: Arc::clone(&of_devices) }));
         rig.reactor.shared.shares.configure(&configured, rig.now_us);
         let mut hosts = Vec::new();
         for (function, (load, _)) in configured.iter().zip(loads) {
