@@ -16,7 +16,7 @@ use ebof_nvme::opcode::{FABRICS, admin, fabrics};
 use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
 use crate::connect::authentication;
-use crate::controller::property::{Effect, Phase};
+use crate::controller::property::{Effect, EnablingPhase};
 use crate::controller::{Controller, Kind};
 use crate::task::Task;
 use crate::task::executing::Executing;
@@ -39,7 +39,7 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     if let Some(fctype) = sqe.fctype() {
         return fabrics_command(controller, sqe, fctype);
     }
-    if controller.registers.phase != Phase::Ready {
+    if controller.registers.phase != EnablingPhase::Ready {
         return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
     }
     // FUSE: no fused operations.

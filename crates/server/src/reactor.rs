@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use ebof_backend::Vital;
 use ebof_fabrics::{Handle, Notice};
-use ebof_idle::{Idle, Step};
+use ebof_idle::{Idle, IdleStep};
 use ebof_nvme::Nsid;
 use rustix::event::epoll;
 
@@ -390,7 +390,7 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         self.idle.set_work(self.connections.received_bytes());
-        let Step::Sleep(probe_us) = self.idle.step(now_us) else {
+        let IdleStep::Sleep(probe_us) = self.idle.step(now_us) else {
             self.idle.give_way(now_us);
             return Some(Duration::ZERO);
         };

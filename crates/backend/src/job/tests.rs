@@ -52,27 +52,27 @@ fn zeroes(len: u64, deallocate: bool, fua: bool) -> Operation {
 /// The step in a form that can be compared.
 fn step(job: &mut Job) -> String {
     match job.step() {
-        Step::Read { offset, into } => format!("read {offset}+{}", into.len()),
-        Step::Write { offset, from, sync } => {
+        JobStep::Read { offset, into } => format!("read {offset}+{}", into.len()),
+        JobStep::Write { offset, from, sync } => {
             format!("write {offset}+{}{}", from.len(), if sync { " sync" } else { "" })
         }
-        Step::ReadSegments { offset, into } => {
+        JobStep::ReadSegments { offset, into } => {
             format!("read {offset}+{:?}", lengths(into.iter().map(|part| part.len())))
         }
-        Step::WriteSegments { offset, from, sync } => {
+        JobStep::WriteSegments { offset, from, sync } => {
             let lengths = lengths(from.iter().map(|part| part.len()));
             format!("write {offset}+{lengths:?}{}", if sync { " sync" } else { "" })
         }
-        Step::ReadShared { offset, into } => {
+        JobStep::ReadShared { offset, into } => {
             format!("read {offset}+{:?} shared", lengths(into.io_slices().map(|part| part.length())))
         }
-        Step::WriteShared { offset, from, sync } => {
+        JobStep::WriteShared { offset, from, sync } => {
             let lengths = lengths(from.io_slices().map(|part| part.length()));
             format!("write {offset}+{lengths:?} shared{}", if sync { " sync" } else { "" })
         }
-        Step::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
-        Step::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
-        Step::Sync => "sync".to_owned(),
+        JobStep::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
+        JobStep::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
+        JobStep::Sync => "sync".to_owned(),
     }
 }
 
@@ -228,7 +228,7 @@ fn shared_memory_is_given_to_the_system_where_it_is() {
     let pieces =
         || [(0, 1024), (4096, 512), (8192, 2048)].map(|(at, bytes)| mapping.piece(at, bytes).unwrap()).to_vec();
     let mut reading = job(&file, Operation::Read { offset: 512, len: 3072, data: pieces().into() });
-    let Step::ReadShared { into, .. } = reading.step() else { panic!("shared memory is no slices") };
+    let JobStep::ReadShared { into, .. } = reading.step() else { panic!("shared memory is no slices") };
     let first = into.io_slices().next().unwrap().as_iovec();
     assert_eq!(first.iov_base.cast(), pieces()[0].address());
     assert_eq!(step(&mut reading), "read 512+[1024, 512, 1536] shared");

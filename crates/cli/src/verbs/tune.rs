@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 use ebof_attach::state::StateDir;
 use ebof_tune::{
-    ChangeRecord, Interrupts, MTU_MAX, MTU_MIN, Machine, Name, RecordError, Report, Step, StepOutcome, SurveyError,
-    SurveyOptions, System, apply, survey, undo,
+    ChangeRecord, Interrupts, MTU_MAX, MTU_MIN, Machine, Name, RecordError, Report, SettingStep, StepOutcome,
+    SurveyError, SurveyOptions, System, apply, survey, undo,
 };
 
 use super::Outcome;
@@ -168,8 +168,8 @@ fn failure(error: &RecordError) -> Failure {
     Failure::new("state", error.to_string(), error.advice())
 }
 
-fn status(steps: &[Step]) -> ExitCode {
-    let is_failed = |step: &Step| matches!(step.outcome, StepOutcome::Failed { .. });
+fn status(steps: &[SettingStep]) -> ExitCode {
+    let is_failed = |step: &SettingStep| matches!(step.outcome, StepOutcome::Failed { .. });
     if steps.iter().any(is_failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -79,7 +79,8 @@ impl SharedCommand<'_> {
             entry.queues.push(queue);
         }
         entry.count_io_queues();
-        let normal = controller.registers.phase == Phase::ShuttingDown && controller.registers.cc.shutdown() == 1;
+        let normal =
+            controller.registers.phase == EnablingPhase::ShuttingDown && controller.registers.cc.shutdown() == 1;
         if let (true, Some(subsystem)) = (normal, controller.subsystem()) {
             let cached = subsystem.namespaces.iter().filter(|namespace| namespace.volatile_cache);
             let devices: BTreeSet<_> = cached.map(|namespace| namespace.device).collect();

@@ -11,7 +11,7 @@ use ebof_fabrics::{DeviceId, Failure, Handle, IoTask, Queue, Task, Transfer, Tra
 use ebof_nvme::Status;
 
 use crate::commands::buffers::ConnectionBuffers;
-use crate::commands::command::{Command, CommandOutcome, Origin, Phase};
+use crate::commands::command::{Command, CommandOutcome, CommandPhase, Origin};
 use crate::commands::copies::{self, CopyStep, PIECES_MAX, PendingCopies};
 use crate::commands::counters::QueueCounters;
 use crate::commands::device_access::{self, DeviceAccess};
@@ -87,7 +87,7 @@ impl Execution {
             }
         }
         if waits {
-            command.phase = Phase::AwaitingBuffer;
+            command.phase = CommandPhase::AwaitingBuffer;
         }
         let slot = self.slots.insert(command);
         match refused {
@@ -103,7 +103,7 @@ impl Execution {
         let command = self.slots.known(slot);
         let takes_data = command.task.takes_data() && command.mapped.is_none();
         let Some(buffer) = command.buffer.take_if(|_| takes_data) else { return self.run(slot, link, context) };
-        command.phase = Phase::Receiving;
+        command.phase = CommandPhase::Receiving;
         let fetch = Fetch {
             cid: command.cid,
             slot,
@@ -131,7 +131,7 @@ impl Execution {
         // Whoever ends a command has its link stop fetching, and with `Stopped::Arriving` it stays
         // until this.
         let command = self.slots.known(slot);
-        assert!(command.phase == Phase::Receiving, "data came for a command that is {:?}", command.phase);
+        assert!(command.phase == CommandPhase::Receiving, "data came for a command that is {:?}", command.phase);
         command.buffer = Some(buffer);
         command.marks.fetched_us = context.now_us;
         if !is_intact {
@@ -159,7 +159,7 @@ impl Execution {
     fn run(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
         let command = self.slots.known(slot);
         if let Some(status) = command.failed {
-            command.phase = Phase::Waiting;
+            command.phase = CommandPhase::Waiting;
             self.stop(slot, status, link, context);
         } else if command.task.io().is_none() {
             return CommandOutcome::Parameters(slot);
@@ -183,7 +183,7 @@ impl Execution {
                 }
                 let Transfer { kind, extent, .. } = *transfer;
                 if kind == TransferKind::WriteUncorrectable {
-                    command.phase = Phase::Elsewhere;
+                    command.phase = CommandPhase::Elsewhere;
                     if !self.drive.mark_bad(slot, extent, &self.queue, context) {
                         self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
                     }
@@ -253,7 +253,7 @@ impl Execution {
     pub(super) fn on_admitted(&mut self, slot: u32, id: TicketId, link: &mut Link, context: &mut ReactorContext<'_>) {
         // The slot may have a new command: this one was given up, and its ticket settled.
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if command.phase != Phase::Held || !command.ticket.as_ref().is_some_and(|ticket| ticket.is(id)) {
+        if command.phase != CommandPhase::Held || !command.ticket.as_ref().is_some_and(|ticket| ticket.is(id)) {
             return;
         }
         // A pair may have begun since the command began to wait.
@@ -298,9 +298,13 @@ impl Execution {
         let slot = ReactorContext::slot_of(completion.tag);
         // Neither an Abort nor the end of its connection takes it out before the device is done.
         let command = self.slots.known(slot);
-        assert!(command.phase == Phase::AtDevice, "a device has completed a command that is {:?}", command.phase);
+        assert!(
+            command.phase == CommandPhase::AtDevice,
+            "a device has completed a command that is {:?}",
+            command.phase
+        );
         command.buffer = completion.data.and_then(Segments::into_buffer);
-        command.phase = Phase::Elsewhere;
+        command.phase = CommandPhase::Elsewhere;
         self.devices.note_done(&mut command.ticket, context);
         if link.has_ended() {
             self.forget(slot, context);
@@ -386,12 +390,12 @@ impl Execution {
     pub(super) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         // Who stops all commands of a namespace may come to a half that has ended with the other.
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if command.phase == Phase::AtDevice {
+        if command.phase == CommandPhase::AtDevice {
             command.failed = Some(status);
             context.io.cancel(context.tag(self.handle, slot));
             return;
         }
-        if command.phase == Phase::Receiving {
+        if command.phase == CommandPhase::Receiving {
             match link.stop_fetching(command.cid, slot) {
                 Stopped::Arriving => return command.failed = Some(status),
                 Stopped::Ended(buffer) => command.buffer = Some(buffer),
@@ -425,7 +429,7 @@ impl Execution {
         let command = self.slots.known(slot);
         let Some(lock) = lock_change(&context.shared.fused_locks, &command.task, owner) else { return false };
         command.lock = Some(Box::new(lock));
-        command.phase = Phase::Waiting;
+        command.phase = CommandPhase::Waiting;
         true
     }
 

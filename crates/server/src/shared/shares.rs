@@ -22,7 +22,7 @@ use ebof_shares::{Depth, Figures, Flow, Kind, Request, Scheduler, Share, Verdict
 use crate::observe::uptime::Uptime;
 use crate::shared::mailbox::{CommandRef, CommandReply, Mailbox, Message, mailbox_of};
 
-pub(crate) use held::{Held, HeldCommands};
+pub(crate) use held::{HeldCommands, HeldRequest};
 pub(crate) use local::LocalShares;
 
 /// A request of a scheduler.

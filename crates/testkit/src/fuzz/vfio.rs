@@ -54,7 +54,7 @@ pub fn vfio_messages(mut data: &[u8]) {
                             Ok(()) => call.succeed(&mut out),
                             Err(errno) => call.refuse(errno, &mut out),
                         }
-                        let connected = changes.iter().filter(|change| matches!(change, Change::Connect(_)));
+                        let connected = changes.iter().filter(|change| matches!(change, VectorChange::Connect(_)));
                         assert!(connected.count() <= message.descriptors, "a descriptor that is not there");
                     }
                     Action::Reset(call) => call.succeed(&mut out),

@@ -8,7 +8,7 @@
 
 use ebof_backend::Buffer;
 use ebof_rdma::controller::Connection;
-use ebof_verbs::{Error, Held, QueuePair, Remote, WorkStatus};
+use ebof_verbs::{Error, HeldMemory, QueuePair, Remote, WorkStatus};
 
 use super::super::End;
 use crate::observe::log_limit::Kind;
@@ -85,7 +85,7 @@ impl Endpoint {
 
     /// Has the adapter use a buffer. Gives it back if the device does not take it.
     #[inline]
-    pub(super) fn hold(&mut self, buffer: Buffer) -> Result<Held, Buffer> {
+    pub(super) fn hold(&mut self, buffer: Buffer) -> Result<HeldMemory, Buffer> {
         match self.connected().hold(buffer) {
             Ok(held) => Ok(held),
             Err((buffer, error)) => {

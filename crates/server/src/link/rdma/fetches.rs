@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ebof_backend::Buffer;
 use ebof_rdma::Segments;
 use ebof_rdma::controller::Cancelled;
-use ebof_verbs::{Held, QueuePair};
+use ebof_verbs::{HeldMemory, QueuePair};
 
 use super::super::{Fetch, Stopped};
 use super::endpoint::{Endpoint, place_in_host};
@@ -23,7 +23,7 @@ pub(super) struct Fetches {
 /// A buffer that data of a command are read into.
 #[derive(Debug)]
 struct Fetching {
-    held: Held,
+    held: HeldMemory,
     /// Where in the buffer they go.
     offset: u32,
     length: u32,

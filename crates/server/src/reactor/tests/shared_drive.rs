@@ -261,8 +261,11 @@ fn a_command_that_waits_can_be_aborted() {
     }
     let index = drive.hosts[1].as_ref().unwrap().index();
     let commands = &drive.rig.reactor.connection_at(index).unwrap().commands;
-    let held =
-        commands.execution.slots.iter().find(|(_, command)| command.phase == crate::commands::command::Phase::Held);
+    let held = commands
+        .execution
+        .slots
+        .iter()
+        .find(|(_, command)| command.phase == crate::commands::command::CommandPhase::Held);
     let cid: Cid = held.unwrap().1.cid;
     // Abort: SQID and CID.
     let mut abort = Sqe::new(opcode::admin::ABORT);
