@@ -521,7 +521,7 @@ impl Drive {
                 if query.lid == Lid::SMART_HEALTH && query.nsid.names_one() {
                     self.namespaces().find_attached(query.nsid, origin)?;
                 }
-                Ok(Decision { answer: Answer::Data(pages::whole(self, query)?), ..Decision::nothing() })
+                Ok(Decision { answer: Answer::Data(pages::whole_page(self, query)?), ..Decision::nothing() })
             }
         }
     }

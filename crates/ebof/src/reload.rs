@@ -310,14 +310,13 @@ impl Reloader {
                 self.pending.0[signal as usize].store(false, Ordering::SeqCst);
                 // The log tells.
                 let _made = match signal {
-                    Signal::Reload => {
-                        self.told(|| self.reload("SIGHUP", Asker::Signal { signal: "SIGHUP".to_owned() }))
-                    }
+                    Signal::Reload => self
+                        .report_to_supervisor(|| self.reload("SIGHUP", Asker::Signal { signal: "SIGHUP".to_owned() })),
                     Signal::Rescan => self.rescan(&Asker::Signal { signal: "SIGUSR1".to_owned() }),
                 };
             }
             Request::Reload(by, answer) => {
-                self.answer(&self.waiting, answer, || self.told(|| self.reload("reload", by)));
+                self.answer(&self.waiting, answer, || self.report_to_supervisor(|| self.reload("reload", by)));
             }
             Request::Apply(desired, seen, cause, answer) => {
                 self.answer(&self.waiting, answer, || self.make(Ok(*desired), Some(&seen), &cause));
@@ -329,7 +328,7 @@ impl Reloader {
     }
 
     /// The supervisor sees when a reload begins and ends, and what became of it.
-    fn told(&self, reload: impl FnOnce() -> Result<Made, Refusal>) -> Result<Made, Refusal> {
+    fn report_to_supervisor(&self, reload: impl FnOnce() -> Result<Made, Refusal>) -> Result<Made, Refusal> {
         self.supervisor.reloading();
         let outcome = reload();
         let summary = crate::notify::summary(&self.target);

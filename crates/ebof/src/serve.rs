@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     if is_strict && let Some(Err(error)) = opened {
         return Err(error);
     }
-    basis.settle();
+    basis.finish_interrupted();
     if let Some(directory) = basis.directory() {
         let remembered = remembered::remember(&mut settings.environment, &directory, basis.is_named);
         remembered.map_err(|error| crate::reload::generations::failure(&error))?;
@@ -407,7 +407,7 @@ impl View for Serving<'_> {
         let network = self.network.map(ServedNetwork::text).unwrap_or_default();
         text(&as_named(self.target.status()), self.metrics)
             + &network
-            + &made_text(&self.made())
+            + &made_text(&self.made_files())
             + &state_text(self.target, self.reloads)
     }
 
@@ -425,15 +425,15 @@ impl View for Serving<'_> {
             .with("http", self.network.and_then(ServedNetwork::http))
             .with("fingerprint", self.network.map(ServedNetwork::fingerprint))
             .with("initial_password", self.network.and_then(ServedNetwork::initial_password))
-            .with("made", self.made())
+            .with("made", self.made_files())
             .with("status", status)
     }
 }
 
 impl Serving<'_> {
     /// What was not there, and is now.
-    fn made(&self) -> Vec<String> {
-        let of_network = self.network.map(ServedNetwork::made).unwrap_or_default();
+    fn made_files(&self) -> Vec<String> {
+        let of_network = self.network.map(ServedNetwork::made_files).unwrap_or_default();
         let mut made = self.target.made();
         made.iter_mut().for_each(shorten);
         made.extend_from_slice(of_network);

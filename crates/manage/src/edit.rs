@@ -173,7 +173,7 @@ impl Edits {
     pub fn made_to(&self, current: &Config) -> Result<Loaded, Refused> {
         if self.edits.is_empty() || self.edits.len() > EDITS_MAX {
             let message = format!("there are {} edits", self.edits.len());
-            return Err(Refused::whole(MistakeKind::Value, message, format!("accepted: 1 to {EDITS_MAX}")));
+            return Err(Refused::because(MistakeKind::Value, message, format!("accepted: 1 to {EDITS_MAX}")));
         }
         let mut mistakes = Vec::new();
         let mut tree = make::Tree::from_config(current);
@@ -200,7 +200,7 @@ impl Edits {
         if self.base.is_none() && loaded.config != before {
             let message = "there are relative paths, and nothing says where they begin";
             let advice = "want `base`, the absolute path of a directory, or absolute paths";
-            return Err(Refused::whole(MistakeKind::Value, message, advice));
+            return Err(Refused::because(MistakeKind::Value, message, advice));
         }
         Ok(loaded)
     }

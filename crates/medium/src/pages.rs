@@ -428,7 +428,7 @@ impl Pages {
     /// That flush has succeeded: what is to be recorded. Blocks that are written meanwhile, and
     /// those for which `is_unknown` holds, stay in flux; with `keeps_written`, all that were
     /// written do.
-    pub(crate) fn settle(
+    pub(crate) fn finish_flush(
         &self,
         (volume, at): (VolumeId, u64),
         keeps_written: bool,
@@ -585,7 +585,10 @@ mod tests {
         pages.make_room(2000);
         assert!(has(), "its tags are only here");
         pages.begin_settling(VolumeId(1), 0);
-        assert_eq!(pages.settle((VolumeId(1), 0), false, |_| false).unwrap().tags, [(3, Tag::LOST), (4, Tag::LOST)]);
+        assert_eq!(
+            pages.finish_flush((VolumeId(1), 0), false, |_| false).unwrap().tags,
+            [(3, Tag::LOST), (4, Tag::LOST)]
+        );
         pages.end_settling(VolumeId(1), 0, true);
         pages.make_room(2000);
         assert!(!has());
@@ -606,14 +609,14 @@ mod tests {
         write(2..3);
         assert!(pages.begin_write(&at(5..6)));
         assert_eq!(pages.settling(VolumeId(1), 0), 2);
-        let settled = pages.settle((VolumeId(1), 0), false, |block| block == 3).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), false, |block| block == 3).unwrap();
         assert_eq!(settled.tags, [(1, Tag::LOST)]);
         assert_eq!(settled.stays.places().collect::<Vec<_>>(), [2, 3, 5, 20]);
         assert!(!pages.begin_write(&at(1..2)) && pages.begin_write(&at(2..3)), "a mark is needed again");
         // It could not be recorded: the next flush does it.
         pages.end_settling(VolumeId(1), 0, false);
         pages.begin_settling(VolumeId(1), 0);
-        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), true, |_| false).unwrap();
         assert_eq!(settled.tags.len(), 3, "blocks 1 to 3");
         assert!(settled.stays.has_all(Mask::from_places(2..3)) && !settled.stays.has(6));
     }
@@ -648,11 +651,11 @@ mod tests {
         assert!(pages.begin_write(&at(2..4)));
         pages.end_write(&at(2..4), [Tag::LOST; 2].into_iter());
         pages.begin_settling(VolumeId(1), 0);
-        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), true, |_| false).unwrap();
         assert_eq!((settled.tags.len(), settled.stays), (2, Mask::from_places(2..4)));
         pages.end_settling(VolumeId(1), 0, true);
         pages.begin_settling(VolumeId(1), 0);
-        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), true, |_| false).unwrap();
         assert_eq!((settled.tags.len(), settled.stays), (0, Mask::default()));
     }
 }

@@ -127,8 +127,8 @@ impl Tags {
     }
 
     /// The journal says that no block of a namespace is in flux any more.
-    pub(crate) fn settle(&mut self, volume: VolumeId) {
-        self.memory.settle(volume);
+    pub(crate) fn end_flux(&mut self, volume: VolumeId) {
+        self.memory.end_flux(volume);
     }
 
     /// Blocks that were in flux when the drive ended and were not looked at since, by the first

@@ -49,7 +49,7 @@ impl Enclosure for Limited {
     }
 
     fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
-        Err(Refused::whole(MistakeKind::NotAllowed, "firmware images are for the whole box", ADVICE))
+        Err(Refused::because(MistakeKind::NotAllowed, "firmware images are for the whole box", ADVICE))
     }
 }
 

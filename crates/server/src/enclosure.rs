@@ -194,12 +194,12 @@ impl fmt::Debug for RunningEnclosure {
 /// Hosts have come or gone since whoever asks has looked.
 fn outdated() -> Refused {
     let message = "the changes would not do what was planned any more: other hosts notice them, or other data are lost";
-    Refused::whole(MistakeKind::Outdated, message, "nothing was changed: look at the plan again")
+    Refused::because(MistakeKind::Outdated, message, "nothing was changed: look at the plan again")
 }
 
 fn too_many() -> Refused {
     let message = format!("{} tasks are running", tasks::RUNNING_MAX);
-    Refused::whole(MistakeKind::Busy, message, "wait for the end of one: `ebof target tasks`")
+    Refused::because(MistakeKind::Busy, message, "wait for the end of one: `ebof target tasks`")
 }
 
 /// Tasks that are in the way.

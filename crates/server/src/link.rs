@@ -558,9 +558,9 @@ impl Link {
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
+    pub(crate) fn poll_release(&mut self, context: &mut ReactorContext<'_>) {
         if let Some(sends) = self.transport.zero_copy_mut() {
-            sends.settle(&self.peer, context);
+            sends.poll_release(&self.peer, context);
         }
     }
 

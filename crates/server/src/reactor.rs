@@ -275,7 +275,7 @@ impl Reactor {
             Message::Abort { handle, cid, reply } => self.abort(handle, AbortRequest { cid, reply }, now_us),
             Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
             Message::Close { handle, reply } => self.close(handle, reply, now_us),
-            Message::Look { handle, reply } => self.look(handle, reply, now_us),
+            Message::Look { handle, reply } => self.check_end(handle, reply, now_us),
             Message::Reply { to: CommandRef { handle, slot }, reply } => {
                 connections.tell(handle, now_us, |it, link, context| it.on_reply(slot, reply, link, context));
             }
@@ -356,8 +356,8 @@ impl Reactor {
     }
 
     /// Whether the connection of a queue has ended without anybody having read that.
-    fn look(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
-        let look = |connection: &mut Connection, context: &mut ReactorContext<'_>| connection.look(reply, context);
+    fn check_end(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
+        let look = |connection: &mut Connection, context: &mut ReactorContext<'_>| connection.check_end(reply, context);
         if !self.connections.with_known(handle, now_us, look) {
             self.shared.acknowledge_check(reply.handle);
         }

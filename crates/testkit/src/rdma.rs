@@ -234,7 +234,7 @@ impl Conversation {
     ///
     /// # Panics
     /// Something does not.
-    pub fn settle(&mut self) {
+    pub fn finish_all(&mut self) {
         self.act(Act::Establish);
         let rounds = 200 * usize::from(self.entries);
         for _ in 0..rounds {

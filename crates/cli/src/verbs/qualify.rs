@@ -193,7 +193,7 @@ impl Args {
         let mut devices = Vec::new();
         for name in names {
             let new = NewFiles::from_devices(&devices);
-            devices.push(self.look(name)?);
+            devices.push(self.inspect(name)?);
             new.keep();
         }
         let new = NewFiles::from_devices(&devices);
@@ -226,7 +226,7 @@ impl Args {
         })
     }
 
-    fn look(&self, name: &str) -> anyhow::Result<DeviceUnderTest> {
+    fn inspect(&self, name: &str) -> anyhow::Result<DeviceUnderTest> {
         let overrides = self.queues.overrides(self.uri.overrides());
         if Uri::looks_like(name)
             && let Ok(uri) = Uri::parse(name)

@@ -81,14 +81,14 @@ impl Tune {
         }
         let options = self.options();
         if !self.apply {
-            let report = look(&machine, &options)?;
+            let report = take_survey(&machine, &options)?;
             let view = TuneView::Report { goal: options.goal, report, recorded: recorded(&machine) };
             output::show(global, &view)?;
             return Ok(ExitCode::SUCCESS);
         }
         // Looked at under the record's lock: nobody else applies or undoes meanwhile.
         let mut record = open(&machine)?;
-        let report = look(&machine, &options)?;
+        let report = take_survey(&machine, &options)?;
         let steps = apply(&machine, &report, &mut record, now_s()).map_err(|error| failure(&error))?;
         let status = status(&steps);
         let recorded = record.changes().len();
@@ -124,7 +124,7 @@ fn take_back(machine: &dyn Machine, global: &Global) -> Outcome {
     Ok(status)
 }
 
-fn look(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, Failure> {
+fn take_survey(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, Failure> {
     survey(machine, options).map_err(|error| {
         let advice = match &error {
             SurveyError::NoInterface { known, .. } | SurveyError::NoDevice { known, .. } => listed(known),

@@ -70,7 +70,7 @@ async fn history(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result
             Ok(samples) => Json(samples).into_response(),
             Err(none) => {
                 let advice = "GET /v1/history lists the objects that have samples";
-                answer(StatusCode::NOT_FOUND, Refused::whole(MistakeKind::NotFound, none.to_string(), advice))
+                answer(StatusCode::NOT_FOUND, Refused::because(MistakeKind::NotFound, none.to_string(), advice))
             }
         }
     })
@@ -114,7 +114,7 @@ impl QueryWords {
 
     fn refuse(&self, word: &str) -> NotUnderstood {
         let word: String = word.chars().filter(|c| !c.is_control()).take(64).collect();
-        NotUnderstood(Refused::whole(MistakeKind::Value, format!("`{word}` in the query"), self.advice))
+        NotUnderstood(Refused::because(MistakeKind::Value, format!("`{word}` in the query"), self.advice))
     }
 
     pub(super) fn parsed<T>(

@@ -158,7 +158,7 @@ impl Refusal {
         let Self { status, message, advice, wait } = self;
         let mut response = match realm {
             Realm::Redfish => json_of(status, &redfish(&message, advice)),
-            Realm::Control => json_of(status, &Refused::whole(MistakeKind::Value, message, advice)),
+            Realm::Control => json_of(status, &Refused::because(MistakeKind::Value, message, advice)),
             Realm::Health | Realm::Page => text(status, format!("{message}: {advice}\n")),
         };
         if let Some(wait) = wait {

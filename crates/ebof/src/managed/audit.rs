@@ -46,7 +46,7 @@ impl Auditing {
         };
         let audit = Arc::new(Audit::start(directory, settings)?);
         let told = Arc::clone(&audit);
-        let wake: Arc<Wake> = Arc::new(move || told.look());
+        let wake: Arc<Wake> = Arc::new(move || told.wake());
         events.subscribe(Arc::downgrade(&wake));
         let head = audit.head();
         // Of a log that begins there is nothing to compare; whoever knows of an earlier one does.

@@ -166,7 +166,7 @@ impl ServedNetwork {
     }
 
     /// The files that were made for it.
-    pub(super) fn made(&self) -> &[String] {
+    pub(super) fn made_files(&self) -> &[String] {
         &self.made
     }
 

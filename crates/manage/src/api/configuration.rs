@@ -81,7 +81,7 @@ impl Configuration {
     pub fn limited_to(&self, part: &Config) -> Result<Self, RefusedConfiguration> {
         let toml = part.to_toml().map_err(|error| {
             let message = format!("the configuration in force cannot be written as TOML: {error}");
-            Refused::whole(MistakeKind::Value, message, "this is an error of ebof: please report it")
+            Refused::because(MistakeKind::Value, message, "this is an error of ebof: please report it")
         })?;
         let source = match &self.source {
             // What is wrong with the file may be said in names of others.
@@ -228,7 +228,7 @@ impl RefusedConfiguration {
     #[must_use]
     pub fn text(diagnostics: Diagnostics) -> Self {
         let advice = "correct the text: `ebof config check FILE` shows the lines";
-        let whole = |message: String| Refused::whole(MistakeKind::Value, message, advice);
+        let whole = |message: String| Refused::because(MistakeKind::Value, message, advice);
         Self { refused: whole(diagnostics.to_string()), diagnostics: Some(diagnostics) }
     }
 }

@@ -145,7 +145,7 @@ impl<'a> Replay<'a> {
             }
             Record::Settled(volume) => {
                 thin(volume)?;
-                self.tags.settle(*volume);
+                self.tags.end_flux(*volume);
             }
             Record::HighWater(extent) => self.high_water = self.high_water.max(*extent),
             Record::Change(_) => {}

@@ -82,7 +82,7 @@ impl Memory {
     /// Drops everything about a namespace.
     pub(crate) fn forget_namespace(&mut self, volume: VolumeId) {
         self.resolve(volume, 0..u64::MAX);
-        self.settle(volume);
+        self.end_flux(volume);
     }
 
     /// These blocks have the tags on their pages.
@@ -122,7 +122,7 @@ impl Memory {
     }
 
     /// The journal says that no block of a namespace is in flux any more.
-    pub(crate) fn settle(&mut self, volume: VolumeId) {
+    pub(crate) fn end_flux(&mut self, volume: VolumeId) {
         self.ambiguous.retain(|&(other, _), _| other != volume);
     }
 

@@ -384,7 +384,7 @@ impl Configurations for Fake {
     ) -> Result<Applied, RefusedConfiguration> {
         assert_eq!(by.name, "x", "who it was is passed on");
         let loaded = load("x.toml", &desired.toml.unwrap_or_default()).map_err(RefusedConfiguration::text)?;
-        let outdated = |error: ApplyError| Refused::whole(MistakeKind::Outdated, error.to_string(), "look again");
+        let outdated = |error: ApplyError| Refused::because(MistakeKind::Outdated, error.to_string(), "look again");
         let plan = self.apply_to(planned, loaded.config).map_err(outdated)?;
         let (revision, source) = (Revision::from_config(&self.config()), Source::Arguments);
         let plan = PlannedChange::all(&plan);
@@ -540,7 +540,7 @@ impl Enclosure for Fake {
 
     fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
         if !bytes.starts_with(b"EBOF") {
-            return Err(Refused::whole(MistakeKind::Value, "it is no image", "send another one"));
+            return Err(Refused::because(MistakeKind::Value, "it is no image", "send another one"));
         }
         let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
         Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })

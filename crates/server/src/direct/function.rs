@@ -411,7 +411,7 @@ impl DirectFunction {
         self.look_at_mapped(queue);
         self.flush_waiting(queue);
         let Some(submission) = self.submission.get_mut(&queue.0) else { return 0 };
-        let looked = submission.ring.look(&self.memory);
+        let looked = submission.ring.poll(&self.memory);
         if self.note(looked).is_none() {
             return 0;
         }

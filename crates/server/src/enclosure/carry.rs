@@ -110,7 +110,7 @@ impl Carrier {
         }
         let last = changes.len().saturating_sub(1);
         let step = self.step(last);
-        let end = || remembered.as_ref().map_or(Ok(()), |remembered| remembered.made(&step));
+        let end = || remembered.as_ref().map_or(Ok(()), |remembered| remembered.end_transaction(&step));
         let failure = failure.or_else(|| Some((last, Phase::Storing, end().err()?)));
         let Some((at, phase, mut failed)) = failure else { return Ok(()) };
         if self.is_undecided.get() {

@@ -119,7 +119,7 @@ fn drive_of(
         hosts: hosts(nqn),
         namespaces_max: view.profile.namespaces,
         formats: formats(),
-        encrypts: opened.actor.look(|drive| drive.settings().encrypted),
+        encrypts: opened.actor.with_drive(|drive| drive.settings().encrypted),
         sanitize_percent: opened.actor.sanitize_percent(),
         self_test_percent: opened.actor.self_test_percent(),
         added: false,

@@ -159,7 +159,7 @@ impl Tasks {
     }
 
     /// Notes the name of what a task made.
-    pub(super) fn made(&self, id: u64, name: String) {
+    pub(super) fn add_made(&self, id: u64, name: String) {
         self.update(id, |task| task.made.push(name));
     }
 

@@ -97,7 +97,7 @@ pub(crate) fn task(shared: &Shared, task: &Task) {
             NewEvent::new(EventKind::TaskProgress, object, format!("{what}: {phase}, {percent} %{detail}"))
         }
         (TaskState::Done, _) => {
-            task.changes.iter().filter_map(made).for_each(report);
+            task.changes.iter().filter_map(event_of).for_each(report);
             let remark = task.remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
             NewEvent::new(EventKind::TaskEnded, object, format!("{what}{remark}"))
         }
@@ -131,7 +131,7 @@ fn changed(change: &Change) -> Option<NewEvent> {
 
 /// What a change of the box is to the function that it is about; drives and namespaces say
 /// themselves what became of them.
-fn made(change: &enclosure::Change) -> Option<NewEvent> {
+fn event_of(change: &enclosure::Change) -> Option<NewEvent> {
     use enclosure::Change as Of;
     let function = change.function()?;
     let (kind, message) = match change {

@@ -42,7 +42,7 @@ pub fn rdma_conversation(data: &[u8]) {
     for act in acts.chunks_exact(2).take(2000) {
         conversation.act(Act::from_bytes([act[0], act[1]]));
     }
-    conversation.settle();
+    conversation.finish_all();
 }
 
 /// Capsules of a host. Each is preceded by its length; what happens to the commands follows from

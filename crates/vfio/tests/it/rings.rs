@@ -96,7 +96,7 @@ fn a_controller_that_looks_is_not_rung_for() {
             driver.submit(cid, &memory, &mut ring);
         }
         assert_eq!(driver.rings - rings, u32::from(turn % 100 == 0), "in turn {turn}");
-        assert!(ring.look(&memory).unwrap());
+        assert!(ring.poll(&memory).unwrap());
         // Events are indexes of entries: a host may compare them in other ways than Linux.
         assert!(memory.load(shadow.event).unwrap() < 16 && memory.load(heads.event).unwrap() < 16);
         while let Some(sqe) = ring.next(&memory).unwrap() {
@@ -121,15 +121,15 @@ fn a_tail_outside_the_queue_is_an_error_and_changes_nothing() {
     let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), false);
     ring.set_shadow(Some(shadow), &memory).unwrap();
     memory.store(shadow.doorbell, 0x1_0000).unwrap();
-    assert_eq!(ring.look(&memory), Err(RingError::Value { value: 0x1_0000, entries: 4 }));
+    assert_eq!(ring.poll(&memory), Err(RingError::Value { value: 0x1_0000, entries: 4 }));
     // It is told once, until there is another value.
-    assert_eq!((ring.look(&memory), ring.ring(3, &memory), ring.arm(&memory)), (Ok(true), Ok(()), Ok(false)));
+    assert_eq!((ring.poll(&memory), ring.ring(3, &memory), ring.arm(&memory)), (Ok(true), Ok(()), Ok(false)));
     memory.store(shadow.doorbell, 5).unwrap();
     assert_eq!(ring.arm(&memory), Err(RingError::Value { value: 5, entries: 4 }));
     memory.store(shadow.doorbell, 3).unwrap();
-    assert_eq!((ring.look(&memory), ring.waiting()), (Ok(true), 3));
+    assert_eq!((ring.poll(&memory), ring.waiting()), (Ok(true), 3));
     memory.store(shadow.doorbell, 5).unwrap();
-    assert_eq!(ring.look(&memory), Err(RingError::Value { value: 5, entries: 4 }));
+    assert_eq!(ring.poll(&memory), Err(RingError::Value { value: 5, entries: 4 }));
     assert_eq!(ring.waiting(), 3);
     // The largest queue, and one that does not exist.
     let mut large = SubmissionRing::new(SQ, 0x1_0000, QUEUE);
@@ -215,7 +215,7 @@ fn a_full_queue_finds_room_in_its_shadow_doorbell_and_asks_to_be_told() {
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(false));
     assert_eq!(ring.arm(&memory), Ok(true));
     // Looking at a queue that stays full leaves that as it is.
-    assert_eq!((ring.look(&memory), memory.load(shadow.event)), (Ok(false), Ok(0)));
+    assert_eq!((ring.poll(&memory), memory.load(shadow.event)), (Ok(false), Ok(0)));
     memory.store(shadow.doorbell, 2).unwrap();
     assert_eq!(ring.arm(&memory), Ok(false), "there is room already");
     assert_eq!(memory.load(shadow.event), Ok(0), "the head that was seen");
@@ -224,7 +224,7 @@ fn a_full_queue_finds_room_in_its_shadow_doorbell_and_asks_to_be_told() {
     ring.set_shadow(Some(shadow), &memory).unwrap();
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(true));
     memory.store(shadow.doorbell, 2).unwrap();
-    assert_eq!(ring.look(&memory), Err(RingError::Value { value: 2, entries: 4 }), "past the last one");
+    assert_eq!(ring.poll(&memory), Err(RingError::Value { value: 2, entries: 4 }), "past the last one");
 }
 
 proptest! {
@@ -261,7 +261,7 @@ proptest! {
                 }
                 5..8 => {
                     sleeping = false;
-                    ring.look(&memory).unwrap();
+                    ring.poll(&memory).unwrap();
                     if let Some(sqe) = ring.next(&memory).unwrap() {
                         prop_assert_eq!(sqe.cid(), Cid(taken));
                         taken += 1;
@@ -275,7 +275,7 @@ proptest! {
                 _ => {}
             }
         }
-        ring.look(&memory).unwrap();
+        ring.poll(&memory).unwrap();
         while let Some(sqe) = ring.next(&memory).unwrap() {
             prop_assert_eq!(sqe.cid(), Cid(taken));
             taken += 1;

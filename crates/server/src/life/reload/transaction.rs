@@ -143,7 +143,7 @@ impl<'c> Reload<'c> {
             let key = (nqn.clone(), namespace.nsid);
             match self.leaving.keep_namespace(&key, namespace) {
                 Some(plain) => {
-                    self.look(&key, &plain, namespace)?;
+                    self.check_file(&key, &plain, namespace)?;
                     self.stay.insert(key, plain);
                 }
                 None => others.push((nqn, namespace)),
@@ -154,7 +154,7 @@ impl<'c> Reload<'c> {
                 Some((from, plain)) => {
                     let (from, plain) = (from.clone(), plain.clone());
                     let to = (nqn.clone(), namespace.nsid);
-                    self.look(&to, &plain, namespace)?;
+                    self.check_file(&to, &plain, namespace)?;
                     self.moves.push((from, to));
                 }
                 None => rest.push((nqn, namespace)),
@@ -163,8 +163,13 @@ impl<'c> Reload<'c> {
         Ok(rest)
     }
 
-    fn look(&mut self, key: &NamespaceKey, plain: &OpenNamespace, namespace: &Namespace) -> Result<(), StartError> {
-        if self.purpose == Purpose::Find { Ok(()) } else { self.taken.files.look(key, plain, namespace) }
+    fn check_file(
+        &mut self,
+        key: &NamespaceKey,
+        plain: &OpenNamespace,
+        namespace: &Namespace,
+    ) -> Result<(), StartError> {
+        if self.purpose == Purpose::Find { Ok(()) } else { self.taken.files.check(key, plain, namespace) }
     }
 
     fn sort_drives(&mut self) {
