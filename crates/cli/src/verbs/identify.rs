@@ -87,7 +87,7 @@ pub(crate) struct ListNs {
 }
 
 impl ListNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<NamespaceList>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<NamespaceList>> {
         let cns = match (self.csi, self.all) {
             (None, false) => Cns::ACTIVE_NAMESPACE_LIST,
             (None, true) => Cns::ALLOCATED_NAMESPACE_LIST,
@@ -113,7 +113,7 @@ pub(crate) struct ListCtrl {
 }
 
 impl ListCtrl {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<ControllerList>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<ControllerList>> {
         let what = match self.namespace_id {
             Some(nsid) => Identify::for_namespace(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
             None => Identify::new(Cns::CONTROLLER_LIST),

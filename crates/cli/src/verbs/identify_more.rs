@@ -45,7 +45,7 @@ pub(crate) struct IdIocs {
 }
 
 impl IdIocs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<IoCommandSets>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<IoCommandSets>> {
         let what = Identify { cntid: self.controller_id, ..Identify::new(Cns::IO_COMMAND_SETS) };
         Ok(command_sets_view(command::identify(device, what)?))
     }

@@ -70,7 +70,7 @@ pub(crate) struct CreateNs {
 }
 
 impl CreateNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let new = self.wanted(device)?;
         let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi(self.csi) };
         let cqe = command::admin(device, &create.encode(Nsid::NONE), AdminData::FromHost(new.as_bytes()))?;
@@ -238,7 +238,7 @@ pub(crate) struct DeleteNs {
 }
 
 impl DeleteNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = namespace_of(device, self.namespace_id)?;
         let what = if nsid == Nsid::ALL { "every namespace".to_owned() } else { format!("namespace {nsid}") };
         let warning = format!("Deleting takes {what} of {} and its data away for ever.", device.name());
@@ -270,8 +270,8 @@ pub(crate) struct AttachNs {
 }
 
 impl AttachNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
-        let done = self.attachment.on("attach-ns", AttachmentSelect::Attach, device)?;
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+        let done = self.attachment.run_on("attach-ns", AttachmentSelect::Attach, device)?;
         let Some(disks) = device.attached().map(|controller| format!("{controller}n")).filter(|_| !self.no_wait) else {
             return Ok(done);
         };
@@ -300,15 +300,15 @@ pub(crate) struct DetachNs {
 }
 
 impl DetachNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = self.attachment.namespace.nsid(device)?;
         refuse_in_use("detach-ns", device, nsid, self.force)?;
-        self.attachment.on("detach-ns", AttachmentSelect::Detach, device)
+        self.attachment.run_on("detach-ns", AttachmentSelect::Detach, device)
     }
 }
 
 impl Attachment {
-    fn on(&self, verb: &'static str, select: AttachmentSelect, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    fn run_on(&self, verb: &'static str, select: AttachmentSelect, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = self.namespace.nsid(device)?;
         let mut controllers = match &self.controllers {
             Some(list) => list.0.clone(),
