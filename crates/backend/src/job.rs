@@ -159,7 +159,7 @@ impl Job {
     #[inline]
     pub(crate) fn region(&self) -> Option<&Region> {
         match &self.request.operation {
-            Operation::Read { data, .. } | Operation::Write { data, .. } if self.file.is_direct() => {
+            Operation::Read { data, .. } | Operation::Write { data, .. } if self.file.bypasses_cache() => {
                 data.as_buffer().map(|buffer| &**buffer.region())
             }
             _ => None,
@@ -329,7 +329,7 @@ impl Job {
             JobPhase::Sync => self.file.lose_cache(),
             // With the page cache, a FUA write includes a flush, which may be the one that reports
             // lost data.
-            JobPhase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.is_direct() => {
+            JobPhase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.bypasses_cache() => {
                 self.file.lose_cache();
             }
             _ => {}

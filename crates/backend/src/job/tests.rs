@@ -8,7 +8,7 @@ use super::*;
 use crate::job::open_file::Kind;
 use crate::{Buffer, Class, Geometry};
 
-fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {
+fn file(block_bytes: u32, uncached: bool) -> Arc<OpenFile> {
     let geometry = Geometry {
         capacity_bytes: 1 << 30,
         block_bytes,
@@ -24,7 +24,7 @@ fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {
         path: "/a/disk.img".into(),
         name: "/a/disk.img".into(),
         kind: Kind::File,
-        direct,
+        uncached,
         geometry,
         capacity_bytes: std::sync::atomic::AtomicU64::new(geometry.capacity_bytes),
         punches: AtomicBool::new(true),
@@ -107,7 +107,7 @@ fn a_short_read_continues_where_it_stopped() {
 }
 
 #[test]
-fn a_short_direct_write_continues_at_the_start_of_a_block() {
+fn a_short_uncached_write_continues_at_the_start_of_a_block() {
     let file = file(4096, true);
     let mut job = job(&file, write(8192, 16384, true));
     assert_eq!(step(&mut job), "write 8192+16384 sync");
@@ -207,8 +207,8 @@ fn after_a_failed_flush_later_flushes_fail() {
 
 #[test]
 fn a_failed_fua_write_counts_as_a_failed_flush_only_behind_a_page_cache() {
-    for (direct, lost) in [(false, true), (true, false)] {
-        let file = file(512, direct);
+    for (uncached, lost) in [(false, true), (true, false)] {
+        let file = file(512, uncached);
         let mut job = job(&file, write(0, 4096, true));
         assert_eq!(ends(&mut job, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
         assert_eq!(file.check_cache(Action::Flush).is_err(), lost);

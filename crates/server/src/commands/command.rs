@@ -185,7 +185,7 @@ impl Command {
 
     /// The direction in which a device may use the host's memory itself: nothing is looked at on
     /// the way, which the host could change meanwhile.
-    pub(crate) fn direct_way(&self) -> Option<Way> {
+    pub(crate) fn mapped_way(&self) -> Option<Way> {
         let Task::Io(IoTask::Transfer(Transfer { kind, checks: None, fused: None, .. })) = self.task else {
             return None;
         };

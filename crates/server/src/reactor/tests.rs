@@ -130,11 +130,11 @@ impl Rig {
         self.now_us += took_us;
         self.events.clear();
         reactor.turns = reactor.turns.wrapping_add(1);
-        let direct = reactor.looks_directly();
-        if !direct {
+        let reads_sockets = reactor.reads_sockets_itself();
+        if !reads_sockets {
             reactor.wait(&mut self.events, Some(Duration::ZERO));
         }
-        reactor.turn(self.now_us, direct, &self.events, &mut self.messages)
+        reactor.turn(self.now_us, reads_sockets, &self.events, &mut self.messages)
     }
 
     /// A socket of a new connection.
@@ -260,7 +260,7 @@ fn floods_take_little_from_hosts_with_one_command() {
 // @test hostile.fair-thread
 #[test]
 fn occasional_commands_are_answered_soon() {
-    // The flood is looked at directly for some turns, and the others not.
+    // For some turns the flood is read without asking epoll, and the others are not.
     let mut rig = Rig::new();
     let mut flood = rig.host(Load::reads(4096, hosts::DEPTH));
     let mut host = rig.host(Load { depth: 0, ..Load::reads(4096, 1) });
