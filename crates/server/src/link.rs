@@ -70,8 +70,8 @@ use crate::ports::peer::Peer;
 use crate::shared::Agreed;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
+use crate::shared::host_limits::Waiting;
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::share::Waiting;
 
 pub(crate) use any::{AnyTransport, InMemory};
 pub(crate) use end::End;

@@ -49,7 +49,7 @@ use crate::report::sampling;
 use crate::shared::Shared;
 use crate::shared::mailbox::{Mailbox, Message};
 use crate::shared::owners::Owners;
-use crate::shared::{audience, share};
+use crate::shared::{audience, host_limits};
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was
 /// accepted.
@@ -484,8 +484,8 @@ fn limits(settings: &Settings) -> Limits {
     let share = settings.host_share_percent;
     Limits {
         controllers: settings.controllers_max,
-        host_controllers: share::percent_of(settings.controllers_max, share),
-        host_queues: share::percent_of(settings.connections_max, share),
+        host_controllers: host_limits::percent_of(settings.controllers_max, share),
+        host_queues: host_limits::percent_of(settings.connections_max, share),
         ..Limits::default()
     }
 }

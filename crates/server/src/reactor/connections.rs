@@ -32,9 +32,9 @@ use crate::ports::port::PortState;
 use crate::shared::Shared;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
+use crate::shared::host_limits::{HostBuffers, Waiting};
 use crate::shared::mailbox::{CommandReply, Incoming, Mailbox};
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::share::{HostBuffers, Waiting};
 use crate::shared::shares::LocalShares;
 
 /// One read of a socket takes up to this much, bytes.

@@ -35,9 +35,9 @@ use super::source::timespec;
 use crate::observe::log_limit::{Kind, LogSubject};
 use crate::ports::peer::Peer;
 use crate::shared::Shared;
+use crate::shared::host_limits::Waiting;
 use crate::shared::mailbox::{Incoming, Mailbox};
 use crate::shared::priority::go_after_reactors;
-use crate::shared::share::Waiting;
 
 /// How long a handshake may take, milliseconds; as Linux gives its own.
 const HANDSHAKE_MS: u64 = 10_000;
