@@ -14,6 +14,7 @@ pub(crate) mod guarantees;
 mod lengths;
 mod logs;
 mod modules;
+mod names;
 mod objects;
 mod published;
 mod rooms;
@@ -70,6 +71,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     rust::check(&tree, &mut violations);
     lengths::check(&tree, &mut violations);
     logs::check(&tree, &mut violations);
+    names::check(&tree, &mut violations);
     advice::check(&tree, &mut violations);
     documents::check(&tree, &mut violations);
     glossary::check(&tree, &mut violations);

@@ -295,7 +295,7 @@ impl Access {
         let State { accounts, settings, sessions, .. } = &mut *state;
         let record = accounts.by_id(user.account).filter(|record| is_as_told(record, user));
         // A password that was changed since the login opens nothing.
-        let record = record.filter(|record| Credential::of(&record.password) == user.credential);
+        let record = record.filter(|record| Credential::from_hash(&record.password) == user.credential);
         let record = record.ok_or(Mistake::NoSuchAccount)?;
         Ok(sessions.open((record.id, &record.name), client, timeout(settings), &self.clock)?)
     }
@@ -329,7 +329,7 @@ impl Access {
         match &user.session {
             // It was closed if the password was changed by somebody else.
             Some(session) => sessions.touch(session, timeout(settings), &self.clock),
-            None => Credential::of(&record.password) == user.credential,
+            None => Credential::from_hash(&record.password) == user.credential,
         }
     }
 
@@ -554,7 +554,7 @@ fn user(record: &AccountRecord, session: Option<SessionId>) -> User {
         reach: reach.clone(),
         session,
         must_change_password: *must_change_password,
-        credential: Credential::of(&record.password),
+        credential: Credential::from_hash(&record.password),
     }
 }
 
@@ -568,7 +568,7 @@ fn view(record: &AccountRecord, locked: bool) -> Account {
         locked,
         must_change_password: record.must_change_password,
         password_set: Duration::from_secs(record.password_set_s),
-        credential: Credential::of(&record.password),
+        credential: Credential::from_hash(&record.password),
     }
 }
 

@@ -92,7 +92,7 @@ impl PasswordHash {
         let mut salt = [0; 16];
         clock.fill(&mut salt)?;
         let mut made = Self { memory_kib: MEMORY_KIB, passes: PASSES, salt, hash: [0; 32] };
-        made.hash = made.of(password);
+        made.hash = made.derive(password);
         Ok(made)
     }
 
@@ -104,7 +104,7 @@ impl PasswordHash {
 
     /// Whether this is the password. Slow.
     pub(crate) fn verifies(&self, password: &str) -> bool {
-        self.of(password).ct_eq(&self.hash).into()
+        self.derive(password).ct_eq(&self.hash).into()
     }
 
     /// The first bytes that depend on the password and its salt, which change with it.
@@ -112,7 +112,7 @@ impl PasswordHash {
         &self.hash
     }
 
-    fn of(&self, password: &str) -> [u8; 32] {
+    fn derive(&self, password: &str) -> [u8; 32] {
         argon2id(self.memory_kib, self.passes, password, &self.salt)
     }
 }
@@ -166,7 +166,7 @@ pub(crate) fn generate(clock: &Clock) -> Result<String, NoRandomness> {
 pub struct Credential([u8; 8]);
 
 impl Credential {
-    pub(crate) fn of(password: &PasswordHash) -> Self {
+    pub(crate) fn from_hash(password: &PasswordHash) -> Self {
         let digest: [u8; 32] = Sha256::digest(password.identity()).into();
         let mut short = [0; 8];
         short.copy_from_slice(&digest[..8]);

@@ -144,7 +144,7 @@ impl Sessions {
             }
         }
         let open = found.ok_or(TokenRefused::Unknown)?;
-        if client.is_some_and(|client| Subnet::of(client) != Subnet::of(open.session.client)) {
+        if client.is_some_and(|client| Subnet::from_address(client) != Subnet::from_address(open.session.client)) {
             return Err(TokenRefused::OtherAddress);
         }
         open.used = now;

@@ -46,7 +46,7 @@ pub(crate) enum Subnet {
 }
 
 impl Subnet {
-    pub(crate) fn of(address: IpAddr) -> Self {
+    pub(crate) fn from_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
             IpAddr::V4(address) => Self::V4(address.octets()),
@@ -108,7 +108,7 @@ impl Throttle {
 
     /// Whether an attempt may be made now.
     pub(crate) fn admit(&self, client: IpAddr, subject: Subject, now: Instant) -> Result<(), Wait> {
-        let network = Subnet::of(client);
+        let network = Subnet::from_address(client);
         if let Some(failures) = self.addresses.get(&network) {
             let left = (failures.last + delay(failures.count)).saturating_duration_since(now);
             if !left.is_zero() {
@@ -130,7 +130,7 @@ impl Throttle {
         settings: &AccessSettings,
         now: Instant,
     ) -> Option<Duration> {
-        let network = Subnet::of(client);
+        let network = Subnet::from_address(client);
         self.addresses.retain(|_, failures| now.saturating_duration_since(failures.last) < FORGET);
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&network) {
             let oldest = self.addresses.iter().min_by_key(|(_, failures)| failures.last).map(|(network, _)| *network);
@@ -149,7 +149,7 @@ impl Throttle {
     /// A successful login: its user's failures are forgotten, and the network is known. Failures
     /// with the names of others stay: who has an account could otherwise guess without waiting.
     pub(crate) fn succeeded(&mut self, client: IpAddr, subject: Subject) {
-        let network = Subnet::of(client);
+        let network = Subnet::from_address(client);
         if self.addresses.get(&network).is_some_and(|failures| failures.subject == Some(subject)) {
             self.addresses.remove(&network);
         }

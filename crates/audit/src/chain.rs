@@ -36,7 +36,7 @@ impl Hash {
     pub(crate) const NONE: Self = Self([0; 32]);
 
     /// Of what is on a line before its hash.
-    pub(crate) fn of(line: &[u8]) -> Self {
+    pub(crate) fn of_line(line: &[u8]) -> Self {
         Self(Sha256::new().chain_update(DOMAIN).chain_update(line).finalize().into())
     }
 }
@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn heads_are_read_as_they_are_written() {
-        let head = ChainHead { n: 17, hash: Hash::of(b"x") };
+        let head = ChainHead { n: 17, hash: Hash::of_line(b"x") };
         assert_eq!(head.to_string().parse(), Ok(head));
         // sha256sum of "ebof audit record 1\nx".
-        assert_eq!(Hash::of(b"x").to_string(), "ffbdc9ebec5af74147acf98dda2142d9322b10849586006c0a5a68a4377425f1");
+        assert_eq!(Hash::of_line(b"x").to_string(), "ffbdc9ebec5af74147acf98dda2142d9322b10849586006c0a5a68a4377425f1");
         for text in ["", "17", "17:", ":", "x:y", &head.to_string().to_uppercase(), &format!("{head}0")] {
             assert!(text.parse::<ChainHead>().is_err(), "{text}");
         }

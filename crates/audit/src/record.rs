@@ -182,7 +182,7 @@ impl AuditRecord {
         let unsealed = Unsealed { n, time_unix_ms, kind, who, from, what, object, outcome, detail, count, prev };
         let mut line = serde_json::to_string(&unsealed).expect("texts and numbers become JSON");
         line.truncate(line.len() - 1);
-        let hash = Hash::of(line.as_bytes());
+        let hash = Hash::of_line(line.as_bytes());
         line = format!("{line}{BEFORE_HASH}{hash}{AFTER_HASH}\n");
         let NewRecord { who, from, what, object, detail, .. } = content.clone();
         let record = Self { n, time_unix_ms, kind, who, from, what, object, outcome, detail, count, prev, hash };
@@ -196,7 +196,7 @@ impl AuditRecord {
         let (sealed, hash) = text.rsplit_once(BEFORE_HASH).ok_or(Broken::NoRecord)?;
         let hash: Hash = hash.strip_suffix(AFTER_HASH).and_then(|hash| hash.parse().ok()).ok_or(Broken::NoRecord)?;
         // A second key of this name would be somebody's own.
-        if hash == record.hash && hash == Hash::of(sealed.as_bytes()) { Ok(record) } else { Err(Broken::Changed) }
+        if hash == record.hash && hash == Hash::of_line(sealed.as_bytes()) { Ok(record) } else { Err(Broken::Changed) }
     }
 
     /// Its number and hash.
@@ -248,7 +248,7 @@ mod tests {
         let long = "\"\\".repeat(1000);
         let content = NewRecord::new(RecordKind::Connection, &long, RecordOutcome::Refused).who(&long).from(&long);
         let content = content.object(&long).detail(&long).count(u64::MAX);
-        let (_, line) = AuditRecord::seal(&content, u64::MAX, ChainHead { n: u64::MAX - 1, hash: Hash::of(b"") });
+        let (_, line) = AuditRecord::seal(&content, u64::MAX, ChainHead { n: u64::MAX - 1, hash: Hash::of_line(b"") });
         assert!(line.len() < 8192, "{}", line.len());
     }
 }

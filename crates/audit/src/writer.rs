@@ -128,7 +128,7 @@ impl Audit {
     }
 
     /// Has what nobody hands over be looked for. Returns at once, whatever the disk does.
-    pub fn look(&self) {
+    pub fn wake(&self) {
         // There will be a turn soon in any case.
         let _full = self.sender.try_send(Message::Look(None));
     }

@@ -450,7 +450,7 @@ pub enum OpenError {
     },
     /// No direct I/O there.
     #[error("{}: its file system does not do direct I/O ({source}); leave out `direct`", path.display())]
-    NoDirect {
+    CannotBypassCache {
         /// As it was given.
         path: PathBuf,
         /// What the system said.
@@ -460,7 +460,7 @@ pub enum OpenError {
     #[error(
         "{name} has blocks of {medium_bytes} bytes and cannot be offered with blocks of {asked_bytes}: \
          offer it in blocks of {medium_bytes} bytes (serve: `--block-size {medium_bytes}`; configuration: `block_size = {medium_bytes}`; bench: `block={medium_bytes}`){}",
-        if *direct_file { ", or leave out `direct`" } else { "" }
+        if *uncached_file { ", or leave out `direct`" } else { "" }
     )]
     BlockTooSmall {
         /// As it was given.
@@ -470,7 +470,7 @@ pub enum OpenError {
         /// What was asked for.
         asked_bytes: u32,
         /// It is a file, and only direct I/O is in the way.
-        direct_file: bool,
+        uncached_file: bool,
     },
     /// A block device whose blocks no host can use here.
     #[error("{name} has blocks of {medium_bytes} bytes: only 512 and 4096 are supported")]

@@ -50,8 +50,8 @@ impl FileDevice {
 
     /// Whether it uses direct I/O, without the page cache.
     #[must_use]
-    pub fn is_direct(&self) -> bool {
-        self.file.direct
+    pub fn bypasses_cache(&self) -> bool {
+        self.file.uncached
     }
 
     /// Whether its memory is shared, and not made of whole blocks.
@@ -148,7 +148,7 @@ impl Device for FileDevice {
             Kind::BlockDevice => "block device",
         };
         let size = format_size(file.capacity_bytes());
-        let cache = if file.direct { "direct" } else { "buffered" };
+        let cache = if file.uncached { "direct" } else { "buffered" };
         let access = if file.geometry.read_only { ", read-only" } else { "" };
         format!("{kind} {}, {size}, {cache}{access}", file.path.display())
     }

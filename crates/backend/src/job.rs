@@ -1,8 +1,8 @@
 //! The steps of a request to a file or block device: short transfers are continued, unsupported
 //! operations are emulated, and the result of the last step is that of the request.
 //!
-//! Engines (`io/uring.rs`, `io/threads.rs`) execute a [`Step`] and report its result; they decide
-//! nothing. The open file that all steps are done to is in `job/open_file.rs`.
+//! Engines (`io/uring.rs`, `io/threads.rs`) execute a [`JobStep`] and report its result; they
+//! decide nothing. The open file that all steps are done to is in `job/open_file.rs`.
 //!
 //! ```text
 //! Read, Write   Transfer ──┐ short: again from where it stopped
@@ -35,7 +35,7 @@ pub const BATCH_MAX: usize = 16;
 
 /// One system call's worth of a request.
 #[derive(Debug)]
-pub(crate) enum Step<'a> {
+pub(crate) enum JobStep<'a> {
     Read {
         offset: u64,
         into: &'a mut [u8],
@@ -73,17 +73,17 @@ pub(crate) enum Step<'a> {
     Sync,
 }
 
-impl<'a> Step<'a> {
+impl<'a> JobStep<'a> {
     /// A read into memory that is not one buffer.
-    fn read_several(offset: u64, data: &'a mut Segments, range: Range<usize>) -> Step<'a> {
+    fn read_several(offset: u64, data: &'a mut Segments, range: Range<usize>) -> JobStep<'a> {
         if data.as_shared().is_some() {
             return match data.shared(range) {
-                Some(into) => Step::ReadShared { offset, into },
-                None => Step::ReadSegments { offset, into: Vec::new() },
+                Some(into) => JobStep::ReadShared { offset, into },
+                None => JobStep::ReadSegments { offset, into: Vec::new() },
             };
         }
         let into = data.slices_mut(range).take(SEGMENTS_MAX).map(IoSliceMut::new).collect();
-        Step::ReadSegments { offset, into }
+        JobStep::ReadSegments { offset, into }
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) enum Progress {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum JobPhase {
     Transfer,
     Zero(ZeroMethod),
     Punch,
@@ -110,7 +110,7 @@ enum Phase {
 pub(crate) struct Job {
     file: Arc<OpenFile>,
     request: Request,
-    phase: Phase,
+    phase: JobPhase,
     /// Bytes transferred or zeroed; for a deallocation, ranges done.
     done: u64,
     /// Consecutive steps that failed with EAGAIN, EINTR or ECANCELED.
@@ -133,10 +133,10 @@ impl Job {
     /// checks both).
     pub(crate) fn new(file: Arc<OpenFile>, request: Request) -> Job {
         let phase = match &request.operation {
-            Operation::Read { .. } | Operation::Write { .. } => Phase::Transfer,
-            Operation::Flush => Phase::Sync,
-            Operation::WriteZeroes { deallocate, .. } => Phase::Zero(file.zero_method(*deallocate)),
-            Operation::Deallocate { .. } => Phase::Punch,
+            Operation::Read { .. } | Operation::Write { .. } => JobPhase::Transfer,
+            Operation::Flush => JobPhase::Sync,
+            Operation::WriteZeroes { deallocate, .. } => JobPhase::Zero(file.zero_method(*deallocate)),
+            Operation::Deallocate { .. } => JobPhase::Punch,
         };
         Job { file, request, phase, done: 0, retries: 0, cancelled: false }
     }
@@ -159,7 +159,7 @@ impl Job {
     #[inline]
     pub(crate) fn region(&self) -> Option<&Region> {
         match &self.request.operation {
-            Operation::Read { data, .. } | Operation::Write { data, .. } if self.file.is_direct() => {
+            Operation::Read { data, .. } | Operation::Write { data, .. } if self.file.bypasses_cache() => {
                 data.as_buffer().map(|buffer| &**buffer.region())
             }
             _ => None,
@@ -186,19 +186,19 @@ impl Job {
     }
 
     /// The current step. The same until `advance` is called.
-    pub(crate) fn step(&mut self) -> Step<'_> {
+    pub(crate) fn step(&mut self) -> JobStep<'_> {
         let done = self.done;
         match (&mut self.request.operation, self.phase) {
-            (_, Phase::Sync) | (Operation::Flush, _) => Step::Sync,
+            (_, JobPhase::Sync) | (Operation::Flush, _) => JobStep::Sync,
             (Operation::Read { offset, len, data }, _) => {
                 let start = position(done);
                 let end = (*len).min(start.saturating_add(STEP_BYTES_MAX));
                 let offset = *offset + done;
                 if data.as_buffer().is_none() {
-                    return Step::read_several(offset, data, start..end);
+                    return JobStep::read_several(offset, data, start..end);
                 }
                 let buffer = data.as_mut_buffer().expect("it has a buffer, as was looked at above");
-                Step::Read { offset, into: &mut buffer.as_mut_slice()[start..end] }
+                JobStep::Read { offset, into: &mut buffer.as_mut_slice()[start..end] }
             }
             (Operation::Write { offset, len, data, fua }, _) => {
                 let start = position(done);
@@ -206,30 +206,30 @@ impl Job {
                 let offset = *offset + done;
                 let sync = *fua;
                 match data.as_buffer() {
-                    Some(buffer) => Step::Write { offset, from: &buffer.as_slice()[start..end], sync },
+                    Some(buffer) => JobStep::Write { offset, from: &buffer.as_slice()[start..end], sync },
                     None => match data.shared(start..end) {
-                        Some(from) => Step::WriteShared { offset, from, sync },
+                        Some(from) => JobStep::WriteShared { offset, from, sync },
                         None => {
                             let from = data.slices(start..end).take(SEGMENTS_MAX).map(IoSlice::new).collect();
-                            Step::WriteSegments { offset, from, sync }
+                            JobStep::WriteSegments { offset, from, sync }
                         }
                     },
                 }
             }
-            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(ZeroMethod::Punch)) => {
-                Step::Allocate { mode: PUNCH, offset: *offset, len: *len }
+            (Operation::WriteZeroes { offset, len, .. }, JobPhase::Zero(ZeroMethod::Punch)) => {
+                JobStep::Allocate { mode: PUNCH, offset: *offset, len: *len }
             }
-            (Operation::WriteZeroes { offset, len, .. }, Phase::Zero(ZeroMethod::Write)) => {
+            (Operation::WriteZeroes { offset, len, .. }, JobPhase::Zero(ZeroMethod::Write)) => {
                 let zeros = ZEROS.as_slice().as_bytes();
                 let left = usize::try_from(*len - done).unwrap_or(usize::MAX);
-                Step::Write { offset: *offset + done, from: &zeros[..left.min(zeros.len())], sync: false }
+                JobStep::Write { offset: *offset + done, from: &zeros[..left.min(zeros.len())], sync: false }
             }
             (Operation::WriteZeroes { offset, len, .. }, _) => {
-                Step::Allocate { mode: ZERO, offset: *offset, len: *len }
+                JobStep::Allocate { mode: ZERO, offset: *offset, len: *len }
             }
             (Operation::Deallocate { ranges }, _) => {
                 let range = &ranges[position(done)];
-                Step::Allocate { mode: PUNCH, offset: range.start, len: range.end - range.start }
+                JobStep::Allocate { mode: PUNCH, offset: range.start, len: range.end - range.start }
             }
         }
     }
@@ -261,9 +261,9 @@ impl Job {
     fn progressed(&mut self, bytes: usize) -> Progress {
         let (_, len) = self.extent();
         match self.phase {
-            Phase::Transfer | Phase::Zero(ZeroMethod::Write) => self.transferred(bytes, len),
-            Phase::Zero(ZeroMethod::Punch | ZeroMethod::Range) => self.zeroed(),
-            Phase::Punch => {
+            JobPhase::Transfer | JobPhase::Zero(ZeroMethod::Write) => self.transferred(bytes, len),
+            JobPhase::Zero(ZeroMethod::Punch | ZeroMethod::Range) => self.zeroed(),
+            JobPhase::Punch => {
                 self.done += 1;
                 match &self.request.operation {
                     Operation::Deallocate { ranges } if position(self.done) < ranges.len() => Progress::Again,
@@ -271,7 +271,7 @@ impl Job {
                 }
             }
             // The kernel may have reported the failure of these data to another flush.
-            Phase::Sync => Progress::Finished(self.file.check_cache(self.request.operation.action())),
+            JobPhase::Sync => Progress::Finished(self.file.check_cache(self.request.operation.action())),
         }
     }
 
@@ -283,7 +283,7 @@ impl Job {
         let end = self.done + bytes;
         if end == len {
             self.done = end;
-            return if self.phase == Phase::Transfer { Progress::Finished(Ok(())) } else { self.zeroed() };
+            return if self.phase == JobPhase::Transfer { Progress::Finished(Ok(())) } else { self.zeroed() };
         }
         // Direct I/O cannot go on in the middle of a block.
         let end = end - end % u64::from(self.file.block_bytes());
@@ -303,7 +303,7 @@ impl Job {
 
     fn zeroed(&mut self) -> Progress {
         if matches!(self.request.operation, Operation::WriteZeroes { fua: true, .. }) {
-            self.phase = Phase::Sync;
+            self.phase = JobPhase::Sync;
             return Progress::Again;
         }
         Progress::Finished(Ok(()))
@@ -312,24 +312,24 @@ impl Job {
     fn failed(&mut self, errno: Errno) -> Progress {
         let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS);
         match self.phase {
-            Phase::Zero(ZeroMethod::Punch) if unsupported => {
+            JobPhase::Zero(ZeroMethod::Punch) if unsupported => {
                 self.file.cannot_punch();
-                self.phase = Phase::Zero(ZeroMethod::Range);
+                self.phase = JobPhase::Zero(ZeroMethod::Range);
                 return Progress::Again;
             }
-            Phase::Zero(ZeroMethod::Range) if unsupported => {
+            JobPhase::Zero(ZeroMethod::Range) if unsupported => {
                 self.file.cannot_zero();
-                self.phase = Phase::Zero(ZeroMethod::Write);
+                self.phase = JobPhase::Zero(ZeroMethod::Write);
                 return Progress::Again;
             }
-            Phase::Punch if unsupported => {
+            JobPhase::Punch if unsupported => {
                 self.file.cannot_punch();
                 return Progress::Finished(Ok(()));
             }
-            Phase::Sync => self.file.lose_cache(),
+            JobPhase::Sync => self.file.lose_cache(),
             // With the page cache, a FUA write includes a flush, which may be the one that reports
             // lost data.
-            Phase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.is_direct() => {
+            JobPhase::Transfer if errno == Errno::IO && self.is_fua_write() && !self.file.bypasses_cache() => {
                 self.file.lose_cache();
             }
             _ => {}

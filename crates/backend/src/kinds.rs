@@ -204,7 +204,7 @@ impl BackingKind for InFile {
         let path_spec = PathSpec {
             path,
             size_bytes: *size_bytes,
-            direct: *direct,
+            uncached: *direct,
             read_only: spec.read_only,
             block_bytes: spec.block_bytes.map(BlockBytes::bytes),
         };

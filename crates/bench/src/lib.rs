@@ -53,7 +53,7 @@ mod worker;
 
 pub use job::{Ioengine, Job, JobError, Mix, Rate};
 pub use report::{Latency, PERCENTILES, ProcessCost, REPORT_SCHEMA, Report, Side};
-pub use run::{BenchError, Load, LoadProgress, Phase, run, run_all, run_together};
+pub use run::{BenchError, Load, LoadPhase, LoadProgress, run, run_all, run_together};
 pub use source::{QueueUse, Source, SourceError, open_direct};
 
 #[cfg(doctest)]

@@ -31,7 +31,7 @@ pub enum BenchError {
 
 /// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum LoadPhase {
     /// Not measuring yet.
     Ramp,
     /// Measuring.
@@ -42,7 +42,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadProgress {
     /// The state of the job.
-    pub phase: Phase,
+    pub phase: LoadPhase,
     /// Since the start.
     pub elapsed: Duration,
     /// Ramp and runtime together; `None` where the job ends with its size.
@@ -320,7 +320,7 @@ fn watch(
         if since < TICK {
             continue;
         }
-        let phase = if now < times.measure_from { Phase::Ramp } else { Phase::Measure };
+        let phase = if now < times.measure_from { LoadPhase::Ramp } else { LoadPhase::Measure };
         let elapsed = now.duration_since(started);
         let total = job.runtime.map(|runtime| runtime + job.ramp);
         let all = sums.iter_mut().enumerate().map(|(load, before)| {

@@ -83,15 +83,15 @@ pub(crate) enum OpenedSource {
 }
 
 impl Source {
-    /// A local device in the syntax of `ebof serve`. `direct` sets whether to bypass the page
+    /// A local device in the syntax of `ebof serve`. `bypass_cache` sets whether to bypass the page
     /// cache, unless `text` does; `None` bypasses it if that is possible.
     ///
     /// # Errors
     /// `text` is invalid.
-    pub fn local(text: &str, direct: Option<bool>) -> Result<Self, ebof_backend::BackingError> {
+    pub fn local(text: &str, bypass_cache: Option<bool>) -> Result<Self, ebof_backend::BackingError> {
         let mut spec: Spec = text.parse()?;
         if let ebof_backend::Source::Path { direct: said, .. } = &mut spec.source {
-            *said = said.or(direct);
+            *said = said.or(bypass_cache);
         }
         Ok(Self::Local(spec))
     }

@@ -79,7 +79,7 @@ pub(crate) fn identify_controller(device: &mut dyn Device) -> anyhow::Result<Box
 /// # Errors
 /// As [`admin`]; also if the controller returns zeros, because there is no such namespace.
 pub(crate) fn identify_namespace(device: &mut dyn Device, nsid: Nsid) -> anyhow::Result<Box<IdentifyNamespace>> {
-    let data: Box<IdentifyNamespace> = identify(device, Identify::of(Cns::NAMESPACE, nsid))?;
+    let data: Box<IdentifyNamespace> = identify(device, Identify::for_namespace(Cns::NAMESPACE, nsid))?;
     if data.nsze.get() == 0 {
         let meaning = explain::no_namespace(device.name(), nsid);
         return Err(Failure::new("no-such-namespace", format!("namespace {nsid} is not active"), meaning).into());

@@ -131,7 +131,7 @@ pub enum Change {
     /// Functions, their resources, or what is attached to them changed.
     Functions {
         /// What changed, of which function or namespace.
-        change: function::Change,
+        change: function::FunctionChange,
     },
     /// A transaction of the box began.
     Began {
@@ -157,7 +157,7 @@ pub enum Change {
         /// Which.
         nsid: u32,
         /// How.
-        change: reservation::Change,
+        change: reservation::ReservationChange,
     },
     /// The drive was powered on: what does not persist through power loss is cleared.
     PoweredOn {
@@ -371,19 +371,19 @@ impl State {
     }
 
     /// Applies a change of functions.
-    fn apply_functions(&mut self, change: function::Change) {
+    fn apply_functions(&mut self, change: function::FunctionChange) {
         match change {
-            function::Change::Attached { nsid, functions } => {
+            function::FunctionChange::Attached { nsid, functions } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.functions.extend(functions);
                 }
             }
-            function::Change::Detached { nsid, functions } => {
+            function::FunctionChange::Detached { nsid, functions } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.functions.retain(|id| !functions.contains(id));
                 }
             }
-            function::Change::Mapped { nsid, functions, without_hosts } => {
+            function::FunctionChange::Mapped { nsid, functions, without_hosts } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.functions = functions;
                     if without_hosts {
@@ -392,18 +392,18 @@ impl State {
                     }
                 }
             }
-            function::Change::Exactly { nsid, functions, hosts, for_everyone } => {
+            function::FunctionChange::Exactly { nsid, functions, hosts, for_everyone } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.functions = functions;
                     namespace.hosts = hosts;
                     namespace.for_everyone = for_everyone;
                 }
             }
-            function::Change::Changed { id, function } => {
+            function::FunctionChange::Changed { id, function } => {
                 self.functions.insert(id, function);
             }
-            function::Change::Allocated { primary } => self.primary = primary,
-            function::Change::Reset {} => {
+            function::FunctionChange::Allocated { primary } => self.primary = primary,
+            function::FunctionChange::Reset {} => {
                 self.functions.values_mut().for_each(Function::go_offline);
                 self.primary = self.primary.after_reset();
             }

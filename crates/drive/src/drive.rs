@@ -405,7 +405,7 @@ impl Drive {
     /// Namespaces that are being erased, with the percentage that is left.
     #[must_use]
     pub fn erasing(&self) -> BTreeMap<u32, u8> {
-        self.erasing.of(&self.state.namespaces)
+        self.erasing.percent_left(&self.state.namespaces)
     }
 
     fn sanitize(&self, command: &SanitizeCommand, origin: &Origin, input: &DecisionInput) -> Result<Decision, Refusal> {
@@ -521,7 +521,7 @@ impl Drive {
                 if query.lid == Lid::SMART_HEALTH && query.nsid.names_one() {
                     self.namespaces().find_attached(query.nsid, origin)?;
                 }
-                Ok(Decision { answer: Answer::Data(pages::whole(self, query)?), ..Decision::nothing() })
+                Ok(Decision { answer: Answer::Data(pages::whole_page(self, query)?), ..Decision::nothing() })
             }
         }
     }

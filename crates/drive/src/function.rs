@@ -78,7 +78,7 @@ pub struct Primary {
 /// A change of functions; what belongs together is in one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum FunctionChange {
     /// Functions were attached to a namespace.
     Attached {
         /// The namespace's NSID.

@@ -2,7 +2,7 @@
 //! Register, Acquire and Release change.
 //!
 //! Knows no controllers, queues or commands in flight: whom to notify and whose commands to abort
-//! is returned ([`Done`]). Changes are made durable by the journal ([`Change`]).
+//! is returned ([`Done`]). Changes are made durable by the journal ([`ReservationChange`]).
 //!
 //! NVMe Base 2.1, "Reservations" and the four reservation commands.
 
@@ -45,7 +45,7 @@ pub struct Reservations {
     /// Keys by host.
     registrants: BTreeMap<Host, u64>,
     /// The reservation.
-    held: Option<Held>,
+    held: Option<HeldReservation>,
 }
 
 /// A reservation command that changes something: its dword 10 and its data.
@@ -63,7 +63,7 @@ pub enum Command {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// To be made durable, then [applied](Reservations::apply); `None` if nothing changes.
-    pub change: Option<Change>,
+    pub change: Option<ReservationChange>,
     /// All controllers of these hosts get a notice, unless they mask it.
     pub notices: Vec<(HostId, ReservationEvent)>,
     /// Commands of these hosts to the namespace are to be aborted, or waited for, before the
@@ -75,10 +75,10 @@ pub struct Done {
 /// new, changed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Change {
+pub struct ReservationChange {
     generation: u32,
     persistent: bool,
-    held: Option<Held>,
+    held: Option<HeldReservation>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     registered: BTreeMap<Host, u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -95,7 +95,7 @@ struct Host(#[serde(with = "hex")] [u8; 16]);
 
 /// A reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Held {
+struct HeldReservation {
     #[serde(with = "rtype")]
     kind: ReservationType,
     /// `None` if all registrants are holders.
@@ -134,8 +134,8 @@ impl Reservations {
 
     /// The change for feature 83h, Reservation Persistence; `None` if it does not change.
     #[must_use]
-    pub fn set_persistent(&self, persistent: bool) -> Option<Change> {
-        (self.persistent != persistent).then(|| Change { persistent, ..self.unchanged() })
+    pub fn set_persistent(&self, persistent: bool) -> Option<ReservationChange> {
+        (self.persistent != persistent).then(|| ReservationChange { persistent, ..self.unchanged() })
     }
 
     /// Whether registrants and the reservation persist through power loss (PTPLS).
@@ -151,7 +151,7 @@ impl Reservations {
     }
 
     /// Applies a change that was decided on this state.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: ReservationChange) {
         self.generation = change.generation;
         self.persistent = change.persistent;
         self.held = change.held;
@@ -171,7 +171,7 @@ impl Reservations {
     }
 
     /// How many new registrants a change adds.
-    pub(crate) fn new_registrants(&self, change: &Change) -> usize {
+    pub(crate) fn new_registrants(&self, change: &ReservationChange) -> usize {
         change.registered.keys().filter(|host| !self.registrants.contains_key(host)).count()
     }
 
@@ -334,7 +334,7 @@ impl Reservations {
         if self.registrants.len() >= REGISTRANTS_MAX && !self.registrants.contains_key(&host) {
             return Err(Refusal::transient(Status::INSUFFICIENT_RESOURCES));
         }
-        Ok(Done::change(Change { registered: [(host, key)].into(), ..self.next_generation() }))
+        Ok(Done::change(ReservationChange { registered: [(host, key)].into(), ..self.next_generation() }))
     }
 
     /// `current` is `None` if the host's key is to be ignored: then it need not be registered.
@@ -350,7 +350,7 @@ impl Reservations {
         if current.is_some_and(|current| current != registered) {
             return Err(CONFLICT);
         }
-        let mut change = Change { unregistered: [host].into(), ..self.next_generation() };
+        let mut change = ReservationChange { unregistered: [host].into(), ..self.next_generation() };
         let mut notices = Vec::new();
         if self.ends_with(&[host]) {
             change.held = None;
@@ -365,7 +365,9 @@ impl Reservations {
 
     fn acquire(&self, host: Host, kind: ReservationType) -> Result<Done, Refusal> {
         match self.held {
-            None => Ok(Done::change(Change { held: Some(Held::new(kind, host)), ..self.unchanged() })),
+            None => {
+                Ok(Done::change(ReservationChange { held: Some(HeldReservation::new(kind, host)), ..self.unchanged() }))
+            }
             Some(held) if self.holds(host) && held.kind == kind => Ok(Done::default()),
             Some(_) => Err(CONFLICT),
         }
@@ -396,8 +398,11 @@ impl Reservations {
         };
         // A host may unregister itself by its own key, but not while it becomes the holder.
         let victims: Vec<Host> = victims.into_iter().filter(|&victim| !takes_over || victim != host).collect();
-        let held =
-            if takes_over { Some(Held::new(kind?, host)) } else { self.held.filter(|_| !self.ends_with(&victims)) };
+        let held = if takes_over {
+            Some(HeldReservation::new(kind?, host))
+        } else {
+            self.held.filter(|_| !self.ends_with(&victims))
+        };
         let mut notices: Vec<_> = victims
             .iter()
             .filter(|&&victim| victim != host)
@@ -407,7 +412,7 @@ impl Reservations {
         if self.held.is_some_and(|old| held.is_some_and(|new| new.kind != old.kind)) {
             notices.extend(self.notify_others(host, &victims, ReservationEvent::ReservationReleased));
         }
-        let change = Change { held, unregistered: victims, ..self.next_generation() };
+        let change = ReservationChange { held, unregistered: victims, ..self.next_generation() };
         Ok(Done { change: Some(change), notices, abort })
     }
 
@@ -420,13 +425,13 @@ impl Reservations {
             ReservationType::WriteExclusive | ReservationType::ExclusiveAccess => Vec::new(),
             _ => self.notify_others(host, &[], ReservationEvent::ReservationReleased),
         };
-        let change = Change { held: None, ..self.unchanged() };
+        let change = ReservationChange { held: None, ..self.unchanged() };
         Ok(Done { change: Some(change), notices, abort: Vec::new() })
     }
 
     fn clear(&self, host: Host) -> Done {
         let notices = self.notify_others(host, &[], ReservationEvent::ReservationPreempted);
-        let change = Change { held: None, cleared: true, ..self.next_generation() };
+        let change = ReservationChange { held: None, cleared: true, ..self.next_generation() };
         Done { change: Some(change), notices, abort: Vec::new() }
     }
 
@@ -459,23 +464,28 @@ impl Reservations {
         others.map(|other| (HostId(other.0), kind)).collect()
     }
 
-    fn unchanged(&self) -> Change {
-        Change { generation: self.generation, persistent: self.persistent, held: self.held, ..Change::default() }
+    fn unchanged(&self) -> ReservationChange {
+        ReservationChange {
+            generation: self.generation,
+            persistent: self.persistent,
+            held: self.held,
+            ..ReservationChange::default()
+        }
     }
 
-    fn next_generation(&self) -> Change {
-        Change { generation: self.generation.wrapping_add(1), ..self.unchanged() }
+    fn next_generation(&self) -> ReservationChange {
+        ReservationChange { generation: self.generation.wrapping_add(1), ..self.unchanged() }
     }
 }
 
-impl Held {
+impl HeldReservation {
     fn new(kind: ReservationType, host: Host) -> Self {
         Self { kind, holder: (!kind.all_registrants()).then_some(host) }
     }
 }
 
 impl Done {
-    fn change(change: Change) -> Self {
+    fn change(change: ReservationChange) -> Self {
         Self { change: Some(change), ..Self::default() }
     }
 }

@@ -248,12 +248,12 @@ async fn plan_of_changes(Sight { seen, .. }: Sight, body: Result<Bytes, BytesRej
 fn transaction(body: Result<Bytes, BytesRejection>) -> Result<Transaction, Response> {
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: JSON of at most {BODY_BYTES_MAX} bytes");
-        answer(rejection.status(), Refused::whole(MistakeKind::Value, rejection.body_text(), advice))
+        answer(rejection.status(), Refused::because(MistakeKind::Value, rejection.body_text(), advice))
     })?;
     serde_json::from_slice(&body).map_err(|error| {
         let message = format!("the body is no transaction: {error}");
         let advice = "want {\"changes\": [{\"change\": \"move\", \"function\": \"d3/vf2\", \"to\": \"fabric0\"}]}";
-        answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
+        answer(StatusCode::BAD_REQUEST, Refused::because(MistakeKind::Value, message, advice))
     })
 }
 
@@ -292,7 +292,7 @@ fn waiting(query: &str) -> Result<(Option<u64>, Duration), Refused> {
             Some(("wait_ms", ms)) => wait = Duration::from_millis(ms).min(WAIT_MAX),
             _ => {
                 let advice = "accepted: ?revision=N&wait_ms=N";
-                return Err(Refused::whole(MistakeKind::Value, format!("`{part}` in the query"), advice));
+                return Err(Refused::because(MistakeKind::Value, format!("`{part}` in the query"), advice));
             }
         }
     }
@@ -307,11 +307,11 @@ fn no_task(id: &str) -> Response {
 }
 
 fn not_found(message: String) -> Response {
-    answer(StatusCode::NOT_FOUND, Refused::whole(MistakeKind::NotFound, message, "GET /v1 lists what there is"))
+    answer(StatusCode::NOT_FOUND, Refused::because(MistakeKind::NotFound, message, "GET /v1 lists what there is"))
 }
 
 async fn method_not_allowed() -> Response {
-    let refused = Refused::whole(
+    let refused = Refused::because(
         MistakeKind::Value,
         "not with this method",
         "`ebof man ebof-json` has the methods of each resource",

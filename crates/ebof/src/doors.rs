@@ -54,7 +54,7 @@ impl Scheme {
     /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::Https, Self::Http];
 
-    fn of(self, options: &TargetOptions) -> Option<SocketAddr> {
+    fn address_in(self, options: &TargetOptions) -> Option<SocketAddr> {
         match self {
             Self::Https => options.https,
             Self::Http => options.http,
@@ -157,8 +157,8 @@ impl Doors {
     pub(crate) fn prepare(&self, now: &TargetOptions, then: &TargetOptions) -> Result<Moves, String> {
         let mut moves = Vec::new();
         for scheme in Scheme::ALL {
-            let address = scheme.of(then);
-            if address == scheme.of(now) {
+            let address = scheme.address_in(then);
+            if address == scheme.address_in(now) {
                 continue;
             }
             if self.doors()[scheme as usize].by_command_line {

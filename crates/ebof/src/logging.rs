@@ -26,7 +26,7 @@ pub(crate) fn start(format: LogFormat, level: LevelFilter) {
         && let Ok(journal) = Journal::at(Path::new(journal::SOCKET))
     {
         let started = tracing_subscriber::registry().with(journal.with_filter(filter)).try_init();
-        return told(started);
+        return report_failure(started);
     }
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -34,7 +34,7 @@ pub(crate) fn start(format: LogFormat, level: LevelFilter) {
         LogFormat::Human => subscriber.with_ansi(colours).with_target(false).try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
-    told(started);
+    report_failure(started);
 }
 
 /// Logs information and worse to the log file of the attach daemon of the instance at `directory`,
@@ -45,7 +45,7 @@ pub(crate) fn start_of_daemon(directory: &Path) {
     match BoundedLog::open(&ebof_attach::state::log(directory)) {
         Ok(log) => {
             let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log);
-            told(subscriber.with_ansi(false).with_target(false).try_init());
+            report_failure(subscriber.with_ansi(false).with_target(false).try_init());
         }
         Err(error) => {
             start(LogFormat::Human, level);
@@ -54,7 +54,7 @@ pub(crate) fn start_of_daemon(directory: &Path) {
     }
 }
 
-fn told<E: std::fmt::Display>(started: Result<(), E>) {
+fn report_failure<E: std::fmt::Display>(started: Result<(), E>) {
     if let Err(error) = started {
         say(&format!("logs cannot be written: {error}"));
     }

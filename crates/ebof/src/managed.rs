@@ -69,7 +69,7 @@ impl Managed {
     ) -> Arc<Self> {
         let readers = Arc::new(Semaphore::new(READERS_MAX));
         let remote = remote.map_or_else(OnceLock::new, OnceLock::from);
-        let news = News::of(target);
+        let news = News::from_target(target);
         let (target, reloads) = (Arc::clone(target), Arc::clone(reloads));
         let auditing = OnceLock::new();
         Arc::new(Self { target, enclosure, reloads, remote, auditing, readers, news, steps })

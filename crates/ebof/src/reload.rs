@@ -206,7 +206,7 @@ impl Reloads {
         let pending = Arc::<Pending>::default();
         let waiting = Arc::<AtomicUsize>::default();
         let waiting_edits = Arc::<AtomicUsize>::default();
-        let (doors, began) = (Arc::<Doors>::default(), Revision::of(&target.config()));
+        let (doors, began) = (Arc::<Doors>::default(), Revision::from_config(&target.config()));
         let reloader = Reloader {
             target: Arc::clone(&target),
             doors: Arc::clone(&doors),
@@ -231,7 +231,7 @@ impl Reloads {
 
     /// Whether what was in force at the start still is.
     pub(crate) fn is_as_started(&self) -> bool {
-        Revision::of(&self.target.config()) == self.began
+        Revision::from_config(&self.target.config()) == self.began
     }
 
     /// What the target was started with.
@@ -310,14 +310,13 @@ impl Reloader {
                 self.pending.0[signal as usize].store(false, Ordering::SeqCst);
                 // The log tells.
                 let _made = match signal {
-                    Signal::Reload => {
-                        self.told(|| self.reload("SIGHUP", Asker::Signal { signal: "SIGHUP".to_owned() }))
-                    }
+                    Signal::Reload => self
+                        .report_to_supervisor(|| self.reload("SIGHUP", Asker::Signal { signal: "SIGHUP".to_owned() })),
                     Signal::Rescan => self.rescan(&Asker::Signal { signal: "SIGUSR1".to_owned() }),
                 };
             }
             Request::Reload(by, answer) => {
-                self.answer(&self.waiting, answer, || self.told(|| self.reload("reload", by)));
+                self.answer(&self.waiting, answer, || self.report_to_supervisor(|| self.reload("reload", by)));
             }
             Request::Apply(desired, seen, cause, answer) => {
                 self.answer(&self.waiting, answer, || self.make(Ok(*desired), Some(&seen), &cause));
@@ -329,7 +328,7 @@ impl Reloader {
     }
 
     /// The supervisor sees when a reload begins and ends, and what became of it.
-    fn told(&self, reload: impl FnOnce() -> Result<Made, Refusal>) -> Result<Made, Refusal> {
+    fn report_to_supervisor(&self, reload: impl FnOnce() -> Result<Made, Refusal>) -> Result<Made, Refusal> {
         self.supervisor.reloading();
         let outcome = reload();
         let summary = crate::notify::summary(&self.target);
@@ -347,7 +346,7 @@ impl Reloader {
         }
         let applied = work().map(|(plan, remarks)| Applied {
             schema: CONFIGURATION_SCHEMA,
-            revision: Revision::of(&self.target.config()),
+            revision: Revision::from_config(&self.target.config()),
             plan: PlannedChange::all(&plan),
             source: self.started_with.compared(&self.target),
             generation: self.generations.as_ref().and_then(|generations| generations.current()),
@@ -391,7 +390,7 @@ impl Reloader {
         loop {
             attempts += 1;
             let current = self.target.config();
-            let revision = Revision::of(&current);
+            let revision = Revision::from_config(&current);
             let edited = self.edited(edits, planned, &current, &revision);
             let is_refused = edited.is_err();
             match self.make(edited, Some(&revision.into()), cause) {
@@ -432,7 +431,7 @@ impl Reloader {
         let current = self.target.config();
         let planned = seen.map(|seen| &seen.revision);
         // What speaks against an outdated plan is that it is outdated.
-        let is_current = planned.is_none_or(|planned| *planned == Revision::of(&current));
+        let is_current = planned.is_none_or(|planned| *planned == Revision::from_config(&current));
         if let Some(objection) = loaded.objection(&current).filter(|_| is_current) {
             return Err(Refusal::Objection(objection));
         }

@@ -166,7 +166,7 @@ pub(crate) struct Args {
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     end_with_any_panic();
-    let mut basis = Basis::of(args, Kind::Any)?;
+    let mut basis = Basis::read(args, Kind::Any)?;
     if !basis.remarks.is_empty() {
         say(&format!("{:#}", basis.remarks));
     }
@@ -185,13 +185,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     let metrics = args.metrics.or(config.target.metrics);
     let syslog = config.target.audit_syslog.clone();
     let control = args.control.clone().or_else(|| config.target.control.clone());
-    let wanted = RemoteWanted::of(args, &config.target, basis.directory())?;
+    let wanted = RemoteWanted::from_args(args, &config.target, basis.directory())?;
     let confined = confine(args, &config, &basis.own(args, control.as_deref()), &mut settings)?;
     let opened = wanted.as_ref().map(RemoteWanted::open);
     if is_strict && let Some(Err(error)) = opened {
         return Err(error);
     }
-    basis.settle();
+    basis.finish_interrupted();
     if let Some(directory) = basis.directory() {
         let remembered = remembered::remember(&mut settings.environment, &directory, basis.is_named);
         remembered.map_err(|error| crate::reload::generations::failure(&error))?;
@@ -407,7 +407,7 @@ impl View for Serving<'_> {
         let network = self.network.map(ServedNetwork::text).unwrap_or_default();
         text(&as_named(self.target.status()), self.metrics)
             + &network
-            + &made_text(&self.made())
+            + &made_text(&self.made_files())
             + &state_text(self.target, self.reloads)
     }
 
@@ -425,15 +425,15 @@ impl View for Serving<'_> {
             .with("http", self.network.and_then(ServedNetwork::http))
             .with("fingerprint", self.network.map(ServedNetwork::fingerprint))
             .with("initial_password", self.network.and_then(ServedNetwork::initial_password))
-            .with("made", self.made())
+            .with("made", self.made_files())
             .with("status", status)
     }
 }
 
 impl Serving<'_> {
     /// What was not there, and is now.
-    fn made(&self) -> Vec<String> {
-        let of_network = self.network.map(ServedNetwork::made).unwrap_or_default();
+    fn made_files(&self) -> Vec<String> {
+        let of_network = self.network.map(ServedNetwork::made_files).unwrap_or_default();
         let mut made = self.target.made();
         made.iter_mut().for_each(shorten);
         made.extend_from_slice(of_network);

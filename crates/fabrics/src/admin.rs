@@ -16,7 +16,7 @@ use ebof_nvme::opcode::{FABRICS, admin, fabrics};
 use ebof_nvme::{Cid, QueueId, Sqe, Status};
 
 use crate::connect::authentication;
-use crate::controller::property::{Effect, Phase};
+use crate::controller::property::{Effect, EnablingPhase};
 use crate::controller::{Controller, Kind};
 use crate::task::Task;
 use crate::task::executing::Executing;
@@ -39,14 +39,14 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     if let Some(fctype) = sqe.fctype() {
         return fabrics_command(controller, sqe, fctype);
     }
-    if controller.registers.phase != Phase::Ready {
+    if controller.registers.phase != EnablingPhase::Ready {
         return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
     }
     // FUSE: no fused operations.
     if sqe.flags & 0x03 != 0 {
         return Err(Fault::field(byte::FLAGS));
     }
-    if let Some(restriction) = drive::of(controller).and_then(|drive| drive.restriction) {
+    if let Some(restriction) = drive::view_of(controller).and_then(|drive| drive.restriction) {
         restriction.check_admin(sqe.opcode, sqe.cdw10.get())?;
     }
     if let Kind::Io(subsystem) = &controller.kind {
@@ -94,7 +94,7 @@ pub(crate) fn submit(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 /// I/O queues were being connected.
 fn note_look(controller: &Controller, sqe: &Sqe) {
     let association = &controller.association;
-    if !matches!(Look::of(sqe), Some(Look::List(_))) || association.has_listed.swap(true, Ordering::Relaxed) {
+    if !matches!(Look::from_command(sqe), Some(Look::List(_))) || association.has_listed.swap(true, Ordering::Relaxed) {
         return;
     }
     let has_queues = association.io_queues.load(Ordering::Relaxed) > 0;

@@ -71,7 +71,7 @@ impl Controller {
     pub(crate) fn new(association: Arc<Association>, kind: Kind) -> Self {
         let features = Features::new(&kind);
         let ana = match &kind {
-            Kind::Io(subsystem) => AnaLog::of(subsystem),
+            Kind::Io(subsystem) => AnaLog::for_subsystem(subsystem),
             Kind::Discovery(_) => AnaLog::default(),
         };
         Self {
@@ -102,7 +102,7 @@ impl Controller {
     /// The host, which has seen nothing of the subsystem so far, is shown it as `shown`.
     pub(crate) fn begin_with(&mut self, shown: Arc<Subsystem>) {
         let Kind::Io(current) = &mut self.kind else { unreachable!("{NO_SUBSYSTEM}") };
-        self.ana = AnaLog::of(&shown);
+        self.ana = AnaLog::for_subsystem(&shown);
         *current = shown;
     }
 

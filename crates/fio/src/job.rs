@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step, micros_since};
+use ebof_idle::{Idle, IdleStep, micros_since};
 use ebof_initiator::{Completion, Data, Error};
 use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
@@ -323,7 +323,7 @@ impl Job {
         }
         let now_us = micros_since(self.began);
         self.idle.set_work(self.collected);
-        let Step::Sleep(bound_us) = self.idle.step(now_us) else {
+        let IdleStep::Sleep(bound_us) = self.idle.step(now_us) else {
             for _ in 0..POLLS_PER_CLOCK_READ {
                 let mut ignored = 0;
                 self.poll(1, &mut ignored);

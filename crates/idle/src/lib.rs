@@ -81,7 +81,7 @@ const SHARED_SPARSE_US: u64 = 20_000;
 
 /// The next action of a thread without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum IdleStep {
     /// [`Idle::give_way`], then poll again.
     GiveWay,
     /// Sleep until there is work, or for at most this many microseconds; with [`precisely`] if
@@ -222,10 +222,10 @@ impl Idle {
     }
 
     /// There was no work.
-    pub fn step(&mut self, now_us: u64) -> Step {
+    pub fn step(&mut self, now_us: u64) -> IdleStep {
         self.sharing.on_idle_poll(now_us);
         if self.base_us == 0 {
-            return Step::Sleep(None);
+            return IdleStep::Sleep(None);
         }
         let shared = !matches!(self.sharing.method(), WaitMethod::Yield);
         let measure = self.unmeasured >= REMEASURE_EVERY && !shared;
@@ -237,12 +237,12 @@ impl Idle {
         };
         let wait = self.wait.get_or_insert(Wait { since_us: now_us, spin_us, sleep: None });
         if wait.sleep.is_none() && now_us.saturating_sub(wait.since_us) < wait.spin_us {
-            return Step::GiveWay;
+            return IdleStep::GiveWay;
         }
         let measure = wait.sleep.is_none() && (measure || self.sparse_waits == 0) && !shared;
         let bound_us = if measure { Some(PROBE_US) } else { None };
         wait.sleep = Some(Sleep { at_us: now_us, bound_us });
-        Step::Sleep(bound_us)
+        IdleStep::Sleep(bound_us)
     }
 
     /// Lets other threads of the processor run, unless these are programs that compute. Their time
@@ -272,16 +272,16 @@ impl Idle {
     ) -> Result<bool, E> {
         let now = now_us();
         match self.step(now) {
-            Step::GiveWay => {
+            IdleStep::GiveWay => {
                 self.give_way(now);
                 Ok(false)
             }
-            Step::Sleep(bound_us) => self.sleep(bound_us, now_us, wait).map(|_| true),
+            IdleStep::Sleep(bound_us) => self.sleep(bound_us, now_us, wait).map(|_| true),
         }
     }
 
-    /// Sleeps as [`Step::Sleep`] says, and learns from it. `wait` sleeps until there may be work,
-    /// at most for the given time (`None`: no bound), and returns whether there may be work.
+    /// Sleeps as [`IdleStep::Sleep`] says, and learns from it. `wait` sleeps until there may be
+    /// work, at most for the given time (`None`: no bound), and returns whether there may be work.
     ///
     /// # Errors
     /// Those of `wait`.

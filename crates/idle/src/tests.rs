@@ -16,11 +16,11 @@ fn wait(idle: &mut Idle, now_us: u64, arrival_us: u64, cost_us: u64) -> (u64, u6
             return (now_us, awake_us);
         }
         match idle.step(now_us) {
-            Step::GiveWay => {
+            IdleStep::GiveWay => {
                 now_us += 1;
                 awake_us += 1;
             }
-            Step::Sleep(bound_us) => {
+            IdleStep::Sleep(bound_us) => {
                 let due_us = bound_us.map_or(arrival_us, |bound_us| arrival_us.min(now_us + bound_us));
                 now_us = due_us + cost_us;
                 idle.woke(now_us, arrival_us <= due_us);
@@ -154,8 +154,8 @@ fn rare_work_wakes_a_thread_once() {
         let (mut sleeps, arrival_us) = (0, now_us + after_us);
         while now_us < arrival_us {
             match idle.step(now_us) {
-                Step::GiveWay => now_us += 1,
-                Step::Sleep(bound_us) => {
+                IdleStep::GiveWay => now_us += 1,
+                IdleStep::Sleep(bound_us) => {
                     now_us = bound_us.map_or(arrival_us, |bound_us| arrival_us.min(now_us + bound_us)) + 20;
                     idle.woke(now_us, now_us >= arrival_us);
                     sleeps += 1;
@@ -220,8 +220,8 @@ fn late_work_reduces_the_spin_time() {
 #[test]
 fn a_pause_of_a_second_is_not_a_wake_up_cost() {
     let mut idle = Idle::new(50);
-    assert_eq!(idle.step(0), Step::GiveWay);
-    assert_eq!(idle.step(50), Step::Sleep(Some(PROBE_US)));
+    assert_eq!(idle.step(0), IdleStep::GiveWay);
+    assert_eq!(idle.step(50), IdleStep::Sleep(Some(PROBE_US)));
     idle.woke(1_000_000, true);
     assert!(idle.wake_cost_us <= SAMPLE_MAX_US);
 }
@@ -229,27 +229,27 @@ fn a_pause_of_a_second_is_not_a_wake_up_cost() {
 #[test]
 fn zero_never_spins_and_the_maximum_never_sleeps() {
     let mut idle = Idle::new(0);
-    assert_eq!(idle.step(7), Step::Sleep(None));
+    assert_eq!(idle.step(7), IdleStep::Sleep(None));
     idle.woke(1000, true);
     idle.found(1000);
-    assert_eq!(idle.step(1001), Step::Sleep(None));
+    assert_eq!(idle.step(1001), IdleStep::Sleep(None));
     let mut idle = Idle::new(u64::MAX);
-    assert_eq!(idle.step(0), Step::GiveWay);
-    assert_eq!(idle.step(3_600_000_000), Step::GiveWay);
+    assert_eq!(idle.step(0), IdleStep::GiveWay);
+    assert_eq!(idle.step(3_600_000_000), IdleStep::GiveWay);
 }
 
 #[test]
 fn time_of_other_threads_does_not_count_as_spinning() {
     let mut idle = Idle::new(50);
-    assert_eq!(idle.step(0), Step::GiveWay);
+    assert_eq!(idle.step(0), IdleStep::GiveWay);
     idle.gave_way(0, Duration::from_micros(45), || 1);
     assert_eq!(idle.polls_per_step(), 1);
-    assert_eq!(idle.step(90), Step::GiveWay);
+    assert_eq!(idle.step(90), IdleStep::GiveWay);
     idle.gave_way(90, Duration::from_nanos(300), || 1);
     assert_eq!(idle.polls_per_step(), POLLS_PER_STEP);
-    assert_eq!(idle.step(95), Step::Sleep(Some(PROBE_US)));
+    assert_eq!(idle.step(95), IdleStep::Sleep(Some(PROBE_US)));
     idle.woke(150, false);
-    assert_eq!(idle.step(151), Step::Sleep(None), "once a wait sleeps it does not look again");
+    assert_eq!(idle.step(151), IdleStep::Sleep(None), "once a wait sleeps it does not look again");
 }
 
 /// Any clock and any work: nothing overflows, and the limits hold.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step};
+use ebof_idle::{Idle, IdleStep};
 use ebof_nvme::{Cqe, QueueId, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
@@ -249,11 +249,11 @@ impl<B: IoBuffer> QueuePair<B> {
         let now_us = self.now_us();
         self.idle.set_work(self.completed);
         match self.idle.step(now_us) {
-            Step::GiveWay => {
+            IdleStep::GiveWay => {
                 self.idle.give_way(now_us);
                 Ok(())
             }
-            Step::Sleep(bound_us) => {
+            IdleStep::Sleep(bound_us) => {
                 if !self.connection.prepare_to_sleep()? {
                     return Ok(());
                 }

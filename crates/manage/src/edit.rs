@@ -173,10 +173,10 @@ impl Edits {
     pub fn made_to(&self, current: &Config) -> Result<Loaded, Refused> {
         if self.edits.is_empty() || self.edits.len() > EDITS_MAX {
             let message = format!("there are {} edits", self.edits.len());
-            return Err(Refused::whole(MistakeKind::Value, message, format!("accepted: 1 to {EDITS_MAX}")));
+            return Err(Refused::because(MistakeKind::Value, message, format!("accepted: 1 to {EDITS_MAX}")));
         }
         let mut mistakes = Vec::new();
-        let mut tree = make::Tree::of(current);
+        let mut tree = make::Tree::from_config(current);
         for (at, edit) in self.edits.iter().enumerate() {
             if let Err(found) = tree.make(edit) {
                 mistakes.extend(found.into_iter().map(|mistake| Mistake { change: Some(at), ..mistake }));
@@ -200,7 +200,7 @@ impl Edits {
         if self.base.is_none() && loaded.config != before {
             let message = "there are relative paths, and nothing says where they begin";
             let advice = "want `base`, the absolute path of a directory, or absolute paths";
-            return Err(Refused::whole(MistakeKind::Value, message, advice));
+            return Err(Refused::because(MistakeKind::Value, message, advice));
         }
         Ok(loaded)
     }

@@ -178,7 +178,7 @@ impl ListenError {
 
 impl ListenError {
     /// The same about an address with this transport and port.
-    fn of(self, transport: Transport, port: u16) -> Self {
+    fn about(self, transport: Transport, port: u16) -> Self {
         match self {
             Self::HostName { name, .. } => Self::HostName { transport, name, port },
             Self::Brackets { text, .. } => Self::Brackets { transport, text },
@@ -275,12 +275,12 @@ impl FromStr for Listen {
         if let Some(at) = rest.find(['/', '?', '#']) {
             return Err(ListenError::Trailing { text: rest[at..].to_owned() });
         }
-        let (address, port) = split_port(rest).map_err(|error| error.of(transport, DEFAULT_PORT))?;
+        let (address, port) = split_port(rest).map_err(|error| error.about(transport, DEFAULT_PORT))?;
         let port = match port {
             None => DEFAULT_PORT,
             Some(port) => parse_port(port)?,
         };
-        let (address, interface) = parse_address(address).map_err(|error| error.of(transport, port))?;
+        let (address, interface) = parse_address(address).map_err(|error| error.about(transport, port))?;
         Ok(Self { transport, address, interface, port, socket: None })
     }
 }

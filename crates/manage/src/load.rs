@@ -100,7 +100,7 @@ fn load_with(
             FileFormat::Toml => tree::from_toml(text, &mut out),
             FileFormat::Json => tree::from_json(text, &mut out),
         };
-        whole = Whole::of(format, text, root.as_ref());
+        whole = Whole::from_text(format, text, root.as_ref());
         root.map(|root| read_root(format, &root, look, &mut out))
     };
     match config {

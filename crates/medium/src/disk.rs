@@ -112,7 +112,7 @@ impl Disk {
     /// Whether these are writes into the page cache of a file: io_uring copies them one after the
     /// other, too, most file systems in a thread of the kernel.
     fn only_copies(&self, operations: &[Operation]) -> bool {
-        self.base.file().is_some_and(|file| !file.is_direct() && !file.is_block_device())
+        self.base.file().is_some_and(|file| !file.bypasses_cache() && !file.is_block_device())
             && operations.iter().all(|operation| matches!(operation, Operation::Write { fua: false, .. }))
     }
 

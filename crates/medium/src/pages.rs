@@ -185,7 +185,7 @@ impl Pages {
     /// Begins a write by another thread than the drive's, if the blocks are in flux.
     pub(crate) fn begin_write(&self, places: &Places) -> bool {
         let current_use = self.current_use.load(Ordering::Relaxed);
-        let mask = Mask::of(places.places.clone());
+        let mask = Mask::from_places(places.places.clone());
         let begun = self.with(places.at, |page| {
             // Under the lock: when the drive is closed, writes that have begun are known.
             let may = page.open && page.marked.has_all(mask) && !self.closed.load(Ordering::Relaxed);
@@ -200,14 +200,14 @@ impl Pages {
 
     /// Takes back the beginning of a write.
     pub(crate) fn cancel_write(&self, places: &Places) {
-        let mask = Mask::of(places.places.clone());
+        let mask = Mask::from_places(places.places.clone());
         self.with(places.at, |page| page.writing = page.writing.without(mask));
     }
 
     /// A write of blocks in flux has succeeded, on whichever thread. A page that is not there any
     /// more was of an extent that was taken from its namespace.
     pub(crate) fn end_write(&self, places: &Places, tags: impl Iterator<Item = Tag>) -> bool {
-        let mask = Mask::of(places.places.clone());
+        let mask = Mask::from_places(places.places.clone());
         let done = self.with(places.at, |page| {
             for (place, tag) in places.places.clone().zip(tags) {
                 page.put(place, tag);
@@ -386,7 +386,7 @@ impl Pages {
 
     /// Those of these blocks that are not in flux yet. Their page is cached.
     pub(crate) fn unmarked(&self, places: &Places) -> Mask {
-        let mask = Mask::of(places.places.clone());
+        let mask = Mask::from_places(places.places.clone());
         let unmarked = self.with(places.at, |page| mask.without(page.marked));
         unmarked.expect("the tags of what is written were loaded, and stay until the next use")
     }
@@ -394,7 +394,7 @@ impl Pages {
     /// Blocks are written with their tags in the journal: whoever writes them again before the next
     /// flush brings them into flux.
     pub(crate) fn touch_blocks(&self, places: &Places, flushes: u64) {
-        let mask = Mask::of(places.places.clone());
+        let mask = Mask::from_places(places.places.clone());
         self.with(places.at, |page| {
             let earlier = if page.touched_since == flushes { page.touched } else { Mask::default() };
             page.touched = earlier.with(mask);
@@ -428,7 +428,7 @@ impl Pages {
     /// That flush has succeeded: what is to be recorded. Blocks that are written meanwhile, and
     /// those for which `is_unknown` holds, stay in flux; with `keeps_written`, all that were
     /// written do.
-    pub(crate) fn settle(
+    pub(crate) fn finish_flush(
         &self,
         (volume, at): (VolumeId, u64),
         keeps_written: bool,
@@ -437,7 +437,7 @@ impl Pages {
         self.with_own(volume, at, |page| {
             let first = page.owner.blocks.start;
             let unknown = page.settling.with(page.unsettled).places().filter(|&place| is_unknown(first + place as u64));
-            let unknown = unknown.fold(Mask::default(), |all, place| all.with(Mask::of(place..place + 1)));
+            let unknown = unknown.fold(Mask::default(), |all, place| all.with(Mask::from_places(place..place + 1)));
             page.unsettled = page.unsettled.with(unknown);
             page.settling = page.settling.without(unknown);
             // The others have their tags in the journal.
@@ -465,7 +465,7 @@ impl Pages {
     /// by what these say, or it is not known which ones they have: the next flush is to record
     /// them.
     pub(crate) fn set_unsettled(&self, places: &Places) {
-        let mask = Mask::of(places.places.clone());
+        let mask = Mask::from_places(places.places.clone());
         self.with(places.at, |page| {
             page.writing = page.writing.without(mask);
             page.settling = page.settling.without(mask);
@@ -499,7 +499,7 @@ impl Page {
     }
 
     fn write_mode(&self, places: &Range<usize>, flushes: u64) -> WriteMode {
-        let mask = Mask::of(places.clone());
+        let mask = Mask::from_places(places.clone());
         let known = self.marked.with(self.unsettled).with(self.settling);
         let is_touched = self.touched_since == flushes && self.touched.touches(mask);
         if is_touched || known.touches(mask) {
@@ -574,7 +574,7 @@ mod tests {
     fn pages_with_tags_that_are_only_in_memory_stay_there() {
         let pages = Pages::new(1);
         pages.insert(0, owner(1), Buffer::zeroed(BYTES), true);
-        pages.mark(0, Mask::of(0..16));
+        pages.mark(0, Mask::from_places(0..16));
         assert!(pages.begin_write(&at(3..5)) && !pages.begin_write(&at(15..17)), "one of them is not in flux");
         pages.begin_use();
         let has = || pages.tag(0, 3).is_some();
@@ -585,7 +585,10 @@ mod tests {
         pages.make_room(2000);
         assert!(has(), "its tags are only here");
         pages.begin_settling(VolumeId(1), 0);
-        assert_eq!(pages.settle((VolumeId(1), 0), false, |_| false).unwrap().tags, [(3, Tag::LOST), (4, Tag::LOST)]);
+        assert_eq!(
+            pages.finish_flush((VolumeId(1), 0), false, |_| false).unwrap().tags,
+            [(3, Tag::LOST), (4, Tag::LOST)]
+        );
         pages.end_settling(VolumeId(1), 0, true);
         pages.make_room(2000);
         assert!(!has());
@@ -595,7 +598,7 @@ mod tests {
     fn what_is_written_behind_the_beginning_of_a_flush_stays_in_flux() {
         let pages = Pages::new(1);
         pages.insert(0, owner(1), Buffer::zeroed(BYTES), true);
-        pages.mark(0, Mask::of(0..32));
+        pages.mark(0, Mask::from_places(0..32));
         let write = |places: Range<usize>| {
             assert!(pages.begin_write(&at(places.clone())));
             pages.end_write(&at(places.clone()), places.map(|_| Tag::LOST));
@@ -606,16 +609,16 @@ mod tests {
         write(2..3);
         assert!(pages.begin_write(&at(5..6)));
         assert_eq!(pages.settling(VolumeId(1), 0), 2);
-        let settled = pages.settle((VolumeId(1), 0), false, |block| block == 3).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), false, |block| block == 3).unwrap();
         assert_eq!(settled.tags, [(1, Tag::LOST)]);
         assert_eq!(settled.stays.places().collect::<Vec<_>>(), [2, 3, 5, 20]);
         assert!(!pages.begin_write(&at(1..2)) && pages.begin_write(&at(2..3)), "a mark is needed again");
         // It could not be recorded: the next flush does it.
         pages.end_settling(VolumeId(1), 0, false);
         pages.begin_settling(VolumeId(1), 0);
-        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), true, |_| false).unwrap();
         assert_eq!(settled.tags.len(), 3, "blocks 1 to 3");
-        assert!(settled.stays.has_all(Mask::of(2..3)) && !settled.stays.has(6));
+        assert!(settled.stays.has_all(Mask::from_places(2..3)) && !settled.stays.has(6));
     }
 
     #[test]
@@ -627,16 +630,16 @@ mod tests {
         pages.touch_blocks(&at(3..5), 0);
         pages.touch_blocks(&at(9..10), 0);
         // What it writes is in flux, and nothing beside it.
-        assert_eq!(mode(3..4, 0), WriteMode::Flux(Mask::of(3..4)));
-        assert_eq!(mode(4..7, 0), WriteMode::Flux(Mask::of(4..7)));
+        assert_eq!(mode(3..4, 0), WriteMode::Flux(Mask::from_places(3..4)));
+        assert_eq!(mode(4..7, 0), WriteMode::Flux(Mask::from_places(4..7)));
         assert_eq!((mode(2..3, 0), mode(5..9, 0)), (WriteMode::Exact, WriteMode::Exact));
         assert_eq!(mode(3..4, 1), WriteMode::Exact, "it was flushed");
-        pages.mark(0, Mask::of(3..4));
+        pages.mark(0, Mask::from_places(3..4));
         assert_eq!(mode(3..4, 1), WriteMode::Flux(Mask::default()), "it is in flux still");
-        assert_eq!(mode(2..5, 1), WriteMode::Flux(Mask::of(2..5).without(Mask::of(3..4))));
+        assert_eq!(mode(2..5, 1), WriteMode::Flux(Mask::from_places(2..5).without(Mask::from_places(3..4))));
         pages.touch_blocks(&at(254..255), 1);
         assert_eq!(mode(9..10, 1), WriteMode::Exact, "an earlier flush was of this one");
-        assert_eq!(pages.unmarked(&at(3..6)), Mask::of(4..6));
+        assert_eq!(pages.unmarked(&at(3..6)), Mask::from_places(4..6));
     }
 
     /// Whoever does not flush keeps in flux what he writes, and nothing that he only wrote once.
@@ -644,15 +647,15 @@ mod tests {
     fn what_is_settled_without_a_flush_of_the_host_stays_in_flux_where_it_was_written() {
         let pages = Pages::new(1);
         pages.insert(0, owner(1), Buffer::zeroed(BYTES), true);
-        pages.mark(0, Mask::of(0..8));
+        pages.mark(0, Mask::from_places(0..8));
         assert!(pages.begin_write(&at(2..4)));
         pages.end_write(&at(2..4), [Tag::LOST; 2].into_iter());
         pages.begin_settling(VolumeId(1), 0);
-        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
-        assert_eq!((settled.tags.len(), settled.stays), (2, Mask::of(2..4)));
+        let settled = pages.finish_flush((VolumeId(1), 0), true, |_| false).unwrap();
+        assert_eq!((settled.tags.len(), settled.stays), (2, Mask::from_places(2..4)));
         pages.end_settling(VolumeId(1), 0, true);
         pages.begin_settling(VolumeId(1), 0);
-        let settled = pages.settle((VolumeId(1), 0), true, |_| false).unwrap();
+        let settled = pages.finish_flush((VolumeId(1), 0), true, |_| false).unwrap();
         assert_eq!((settled.tags.len(), settled.stays), (0, Mask::default()));
     }
 }

@@ -127,8 +127,8 @@ impl Tags {
     }
 
     /// The journal says that no block of a namespace is in flux any more.
-    pub(crate) fn settle(&mut self, volume: VolumeId) {
-        self.memory.settle(volume);
+    pub(crate) fn end_flux(&mut self, volume: VolumeId) {
+        self.memory.end_flux(volume);
     }
 
     /// Blocks that were in flux when the drive ended and were not looked at since, by the first
@@ -487,7 +487,7 @@ impl Tags {
                 self.shared.notify(Notice::Mended { volume: thin.volume, block });
             }
             // Until its tag is recorded the block is in flux.
-            pages.mark(places.at, Mask::of(places.places.clone()));
+            pages.mark(places.at, Mask::from_places(places.places.clone()));
         } else if newest.is_some_and(|newest| newest != found.on_medium) {
             self.memory.add_reverted(thin.volume, block, found.on_medium);
         }

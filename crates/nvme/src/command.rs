@@ -110,7 +110,7 @@ impl Sqe {
     #[must_use]
     #[inline]
     pub const fn data_pointer(&self) -> DataPointer {
-        DataPointer::of(self)
+        DataPointer::from_command(self)
     }
 
     /// The FUSE field.

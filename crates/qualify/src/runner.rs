@@ -18,7 +18,7 @@ use crate::procedure::{ColumnPlan, DeviceUnderTest, Plan, Wish};
 use crate::report;
 use crate::store::{Store, StoreError};
 use load::Done;
-use steps::{Step, order};
+use steps::{RunStep, order};
 
 /// Who watches a procedure.
 pub trait Observer {
@@ -191,7 +191,7 @@ impl<'a> Runner<'a> {
             if phase.purpose != Purpose::Measure {
                 return Ok(true);
             }
-            let quiet = |step: &Step| {
+            let quiet = |step: &RunStep| {
                 step.columns.iter().all(|&column| {
                     let mut runs = phase.runs.iter().filter(|run| (run.column, run.round) == (column, step.round));
                     runs.clone().count() == 0 || runs.any(|run| run.disturbed.is_none())
@@ -211,7 +211,7 @@ impl<'a> Runner<'a> {
     fn run_step(
         &mut self,
         index: usize,
-        step: &Step,
+        step: &RunStep,
         observer: &mut dyn Observer,
         is_repeated: bool,
     ) -> Result<bool, StoreError> {
@@ -254,7 +254,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The files of a phase on a file system; none on raw devices.
-    fn mounts(&mut self, phase: &Phase, step: &Step) -> Result<Vec<Option<Mount>>, String> {
+    fn mounts(&mut self, phase: &Phase, step: &RunStep) -> Result<Vec<Option<Mount>>, String> {
         let Some(name) = &phase.file_system else { return Ok(step.columns.iter().map(|_| None).collect()) };
         let bytes = phase.jobs.first().and_then(|job| job.size_bytes);
         let mut mount = |&column: &usize| {
@@ -264,7 +264,7 @@ impl<'a> Runner<'a> {
         step.columns.iter().map(&mut mount).collect()
     }
 
-    fn announce(&self, index: usize, step: &Step, observer: &mut dyn Observer, is_repeated: bool) {
+    fn announce(&self, index: usize, step: &RunStep, observer: &mut dyn Observer, is_repeated: bool) {
         let phases = &self.document.phases;
         let phase = &phases[index];
         let labels: Vec<&str> = step.columns.iter().map(|&one| self.document.columns[one].label.as_str()).collect();

@@ -151,7 +151,7 @@ impl Connection {
     /// # Errors
     /// What it has to be rejected with: [`ConnectReject`](crate::private_data::ConnectReject).
     pub fn accept(private_data: &[u8], limits: &Limits, host_reads: u8) -> Result<Accepted, RejectStatus> {
-        let terms = Terms::of(private_data, limits, host_reads)?;
+        let terms = Terms::negotiate(private_data, limits, host_reads)?;
         let entries = terms.request.entries;
         let connection = Self {
             queue: terms.request.qid,

@@ -44,7 +44,7 @@ pub(crate) trait Area {
     }
 
     /// Carries out a POST whose body is not JSON; `kind` is its Content-Type.
-    fn upload(&self, _kind: &str, _body: &[u8], _request: &Change<'_>) -> Option<Result<Done, Problem>> {
+    fn upload(&self, _kind: &str, _body: &[u8], _request: &ChangeRequest<'_>) -> Option<Result<Done, Problem>> {
         None
     }
 
@@ -56,14 +56,14 @@ pub(crate) trait Area {
     }
 
     /// Carries out a POST, PATCH or DELETE. `input` is the body, empty for DELETE.
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let _ = (method, input, request);
         Err(Problem::not_found(&"a change"))
     }
 }
 
 /// What a change is made with.
-pub(crate) struct Change<'r> {
+pub(crate) struct ChangeRequest<'r> {
     /// What is managed.
     pub(crate) parts: &'r Parts,
     /// What there was when the request came.
@@ -82,7 +82,7 @@ pub(crate) struct Change<'r> {
 /// The area that an address is in.
 pub(crate) type AreaOf = fn(&Place) -> &dyn Area;
 
-impl Change<'_> {
+impl ChangeRequest<'_> {
     /// Who asks, as the target keeps it.
     pub(crate) fn asker(&self) -> Asker {
         let address = self.caller.peer.ip().to_canonical().to_string();

@@ -13,7 +13,7 @@ use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::subscriptions::{EventRecord, RESOURCE_TYPES, TestEvent};
 use crate::managed::view::View;
 use crate::place::{EventPlace, Place};
@@ -42,7 +42,7 @@ impl Area for EventPlace {
         }
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let subscriptions = &request.parts.subscriptions;
         match (self, method) {
             (Self::Service, _) => self.configure(input, request),
@@ -82,7 +82,7 @@ fn number(id: &str) -> u64 {
 }
 
 impl EventPlace {
-    fn configure(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn configure(&self, mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let attempts = input.number("DeliveryRetryAttempts", 0..=100);
         let interval = input.number("DeliveryRetryIntervalSeconds", 1..=3600);
         input.finish(Some(&self.read(request.view)?))?;
@@ -92,7 +92,7 @@ impl EventPlace {
 }
 
 /// Sends a test event to everybody whose filters it passes.
-fn submit(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+fn submit(mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     const ACTION: &str = "EventService.SubmitTestEvent";
     let id = input.text("MessageId");
     let id = input.parameter(ACTION, "MessageId", id);

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::area::carry_out::carry_out;
 use crate::area::demand::{Demand, Preview};
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace};
 use crate::request::input::Input;
@@ -58,7 +58,7 @@ impl Area for FabricPlace {
         self.translate(method, input, view).map(Preview::Demand)
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         carry_out(self.translate(method, input, request.view)?, request)
     }
 }

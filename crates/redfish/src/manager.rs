@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::area::carry_out::carry_out;
 use crate::area::demand::Preview;
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::{Log, ManagerPlace};
 use crate::request::input::Input;
@@ -63,7 +63,7 @@ impl Area for ManagerPlace {
         }
     }
 
-    fn change(&self, _method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, _method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         match self {
             Self::Plan => configuration::plan(input, request),
             Self::Edit => carry_out(configuration::edited(input, request.view)?, request),

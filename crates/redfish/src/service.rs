@@ -19,7 +19,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::Value;
 
 use crate::area::plan;
-use crate::area::{Area as _, Change, Done};
+use crate::area::{Area as _, ChangeRequest, Done};
 use crate::events::{Feed, FeedRequest};
 use crate::managed::parts::Parts;
 use crate::managed::view::View;
@@ -140,7 +140,7 @@ impl Service {
                 }
             }
             let planned = planned.map(Revision::named);
-            let change = Change { parts, view, caller, area: tree::area, planned, is_late: &is_late };
+            let change = ChangeRequest { parts, view, caller, area: tree::area, planned, is_late: &is_late };
             let done = make(request, place, method, &change);
             attempts += 1;
             if !is_late.take() || attempts >= ATTEMPTS_MAX {
@@ -195,7 +195,7 @@ fn make(
     request: &Request<impl AsRef<[u8]>>,
     place: &Place,
     method: &Method,
-    change: &Change<'_>,
+    change: &ChangeRequest<'_>,
 ) -> Result<Done, Problem> {
     let area = tree::area(place);
     let (kind, body) = (request.headers().get(CONTENT_TYPE), request.body().as_ref());

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::area::carry_out::carry_out;
 use crate::area::demand::{Demand, Preview};
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::missing;
 use crate::managed::site::AnyController;
 use crate::managed::view::{Namespace, Storage, View};
@@ -59,7 +59,7 @@ impl Area for StoragePlace {
         self.translate(method, input, view).map(Preview::Demand)
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         carry_out(self.translate(method, input, request.view)?, request)
     }
 }

@@ -67,7 +67,7 @@ impl Paths {
         for right in &self.0 {
             // Removed a moment ago.
             let Ok(file) = PathFd::new(&right.path) else { continue };
-            let access = of(right.access, Path::new(&right.path).is_dir());
+            let access = landlock_rights(right.access, Path::new(&right.path).is_dir());
             ruleset = ruleset.add_rule(PathBeneath::new(file, access))?;
         }
         Ok(ruleset.restrict_self()?.ruleset)
@@ -75,7 +75,7 @@ impl Paths {
 }
 
 /// No program is started, and no device made.
-fn of(access: PathAccess, is_directory: bool) -> BitFlags<AccessFs> {
+fn landlock_rights(access: PathAccess, is_directory: bool) -> BitFlags<AccessFs> {
     // A device is asked for its size and blocks.
     let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::IoctlDev;
     let write = AccessFs::from_write(VERSION) & !(AccessFs::MakeBlock | AccessFs::MakeChar | AccessFs::MakeFifo);

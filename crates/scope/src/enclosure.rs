@@ -14,7 +14,7 @@ use ebof_manage::enclosure::{
 impl Enclosure for Limited {
     fn inventory(&self) -> Inventory {
         let whole = self.whole.enclosure.inventory();
-        let own = Own::of(&self.scope, &self.whole.target.config(), &whole);
+        let own = Own::from_scope(&self.scope, &self.whole.target.config(), &whole);
         limited(whole, &own)
     }
 
@@ -49,7 +49,7 @@ impl Enclosure for Limited {
     }
 
     fn store_image(&self, _bytes: &[u8]) -> Result<StoredImage, Refused> {
-        Err(Refused::whole(MistakeKind::NotAllowed, "firmware images are for the whole box", ADVICE))
+        Err(Refused::because(MistakeKind::NotAllowed, "firmware images are for the whole box", ADVICE))
     }
 }
 

@@ -71,7 +71,7 @@ struct Limited {
 impl Limited {
     /// What is in the scope now.
     fn own(&self) -> Own {
-        Own::of(&self.scope, &self.whole.target.config(), &self.whole.enclosure.inventory())
+        Own::from_scope(&self.scope, &self.whole.target.config(), &self.whole.enclosure.inventory())
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Own {
 
 impl Own {
     /// Of a scope, as far as there is what it names.
-    pub(crate) fn of(scope: &Scope, config: &Config, inventory: &Inventory) -> Self {
+    pub(crate) fn from_scope(scope: &Scope, config: &Config, inventory: &Inventory) -> Self {
         let mut own = Self {
             drives: scope.drives.clone(),
             nqns: scope.subsystems.clone(),

@@ -35,7 +35,7 @@ fn inventory() -> Inventory {
 }
 
 fn own(scope: &Scope) -> Own {
-    Own::of(scope, &ebof_manage::Config::default(), &inventory())
+    Own::from_scope(scope, &ebof_manage::Config::default(), &inventory())
 }
 
 fn of_drive(name: &str) -> Scope {

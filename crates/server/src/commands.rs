@@ -42,7 +42,7 @@ use ebof_nvme::connect::ConnectData;
 use ebof_nvme::{Nsid, Sqe, Status};
 use ebof_region::Way;
 
-use crate::commands::command::{AbortRequest, Command, CommandOutcome, Origin, Phase};
+use crate::commands::command::{AbortRequest, Command, CommandOutcome, CommandPhase, Origin};
 use crate::commands::connect::Decided;
 use crate::commands::elsewhere::Elsewhere;
 use crate::commands::execution::Execution;
@@ -266,7 +266,7 @@ impl Commands {
             Authenticate::Compute(work) => {
                 let task = Task::Authenticate(Box::new(Authenticate::Compute(None)));
                 let mut command = Command::new(origin, executing, (task, 0), None, context.now_us);
-                command.phase = Phase::Elsewhere;
+                command.phase = CommandPhase::Elsewhere;
                 let slot = self.execution.slots.insert(command);
                 let reply = CommandRef { handle: self.execution.handle, slot };
                 let work = work.take().expect("it is begun once");
@@ -404,7 +404,7 @@ impl Commands {
             .execution
             .slots
             .iter()
-            .filter(|(_, command)| command.phase != Phase::AtDevice)
+            .filter(|(_, command)| command.phase != CommandPhase::AtDevice)
             .map(|(slot, _)| slot)
             .collect();
         for slot in idle {
@@ -506,7 +506,7 @@ impl Commands {
     ) {
         link.extend_handshake(context.now_ms + 2 * CONNECT_HOLD_MS);
         let mut command = Command::new(origin, executing, (Task::Connect, CONNECT_BYTES), None, context.now_us);
-        command.phase = Phase::Waiting;
+        command.phase = CommandPhase::Waiting;
         command.buffer = buffer;
         let reply = CommandRef { handle: self.execution.handle, slot: self.execution.slots.insert(command) };
         for &handle in looks {
@@ -518,7 +518,7 @@ impl Commands {
 
     /// The Connect that waits, if one does.
     fn waiting_connect(&self) -> Option<u32> {
-        let waits = |command: &Command| matches!(command.task, Task::Connect) && command.phase == Phase::Waiting;
+        let waits = |command: &Command| matches!(command.task, Task::Connect) && command.phase == CommandPhase::Waiting;
         self.execution.slots.iter().find(|(_, command)| waits(command)).map(|(slot, _)| slot)
     }
 
@@ -583,8 +583,9 @@ impl Commands {
     /// Cancels what is at devices of a namespace, or of all for [`Nsid::ALL`]. What has begun there
     /// may end as if it had not been cancelled.
     pub(crate) fn cancel(&mut self, nsid: Nsid, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let is_meant =
-            |command: &Command| command.phase == Phase::AtDevice && (nsid == Nsid::ALL || command.concerns(nsid));
+        let is_meant = |command: &Command| {
+            command.phase == CommandPhase::AtDevice && (nsid == Nsid::ALL || command.concerns(nsid))
+        };
         let slots: Vec<_> =
             self.execution.slots.iter().filter(|(_, command)| is_meant(command)).map(|(slot, _)| slot).collect();
         for slot in slots {

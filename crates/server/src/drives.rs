@@ -278,7 +278,7 @@ impl DriveTable {
                 return None;
             }
         };
-        let free = self.direct.settle(&mut subsystems);
+        let free = self.direct.settle_drive(&mut subsystems);
         let withheld = subsystems.iter_mut().filter(|subsystem| self.withheld.contains(&subsystem.nqn));
         withheld.for_each(|subsystem| subsystem.ports.clear());
         if registry.objects().would_note(&subsystems) {

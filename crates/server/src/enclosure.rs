@@ -84,7 +84,7 @@ impl RunningEnclosure {
 
 impl Enclosure for RunningEnclosure {
     fn inventory(&self) -> Inventory {
-        inventory::of(&self.0.target, &self.0.tasks)
+        inventory::collect(&self.0.target, &self.0.tasks)
     }
 
     fn begin_for(&self, transaction: Transaction, by: &Asker) -> Result<Task, Refused> {
@@ -107,7 +107,7 @@ impl Enclosure for RunningEnclosure {
             {
                 return Err(outdated());
             }
-            let claims = claims::of(&inventory, &transaction.changes);
+            let claims = claims::collect(&inventory, &transaction.changes);
             match self.0.tasks.begin((transaction.changes.clone(), by), claims, ended) {
                 Ok(task) => break task,
                 Err(NotBegun::Outdated) => {}
@@ -136,7 +136,7 @@ impl Enclosure for RunningEnclosure {
         let state = self.0.target.in_force();
         let opened = state.devices.actors.iter().find(|opened| opened.config.name == drive)?.clone();
         drop(state);
-        Some(details::of(&self.0.target, &opened))
+        Some(details::collect(&self.0.target, &opened))
     }
 
     fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
@@ -194,12 +194,12 @@ impl fmt::Debug for RunningEnclosure {
 /// Hosts have come or gone since whoever asks has looked.
 fn outdated() -> Refused {
     let message = "the changes would not do what was planned any more: other hosts notice them, or other data are lost";
-    Refused::whole(MistakeKind::Outdated, message, "nothing was changed: look at the plan again")
+    Refused::because(MistakeKind::Outdated, message, "nothing was changed: look at the plan again")
 }
 
 fn too_many() -> Refused {
     let message = format!("{} tasks are running", tasks::RUNNING_MAX);
-    Refused::whole(MistakeKind::Busy, message, "wait for the end of one: `ebof target tasks`")
+    Refused::because(MistakeKind::Busy, message, "wait for the end of one: `ebof target tasks`")
 }
 
 /// Tasks that are in the way.

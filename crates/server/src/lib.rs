@@ -108,7 +108,7 @@ pub use environment::remembered::TextStore;
 pub use environment::settings::Settings;
 pub use environment::stored_keys::{DamagedKeys, KeyStore, StoredKeys};
 pub use environment::{Environment, RdmaNetwork, Storage};
-pub use life::interrupted::settle;
+pub use life::interrupted::finish_interrupted;
 pub use life::liveness::Silent;
 pub use life::serve::{Target, TextError};
 pub use life::startup::StartError;

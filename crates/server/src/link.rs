@@ -70,8 +70,8 @@ use crate::ports::peer::Peer;
 use crate::shared::Agreed;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
+use crate::shared::host_limits::Waiting;
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::share::Waiting;
 
 pub(crate) use any::{AnyTransport, InMemory};
 pub(crate) use end::End;
@@ -558,9 +558,9 @@ impl Link {
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
+    pub(crate) fn poll_release(&mut self, context: &mut ReactorContext<'_>) {
         if let Some(sends) = self.transport.zero_copy_mut() {
-            sends.settle(&self.peer, context);
+            sends.poll_release(&self.peer, context);
         }
     }
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use ebof_backend::Vital;
 use ebof_fabrics::{Handle, Notice};
-use ebof_idle::{Idle, Step};
+use ebof_idle::{Idle, IdleStep};
 use ebof_nvme::Nsid;
 use rustix::event::epoll;
 
@@ -58,7 +58,7 @@ use crate::shared::reactor_context::ReactorContext;
 pub(crate) use source::timespec;
 
 /// Of so many turns one asks the kernel which sockets have something, even while the busy ones are
-/// looked at directly.
+/// read without asking.
 const ASK_EVERY: u32 = 4;
 
 /// A reactor that is to poll, and sleeps since others use its processor, looks again after so long
@@ -121,8 +121,8 @@ impl Reactor {
             events.clear();
             self.turns = self.turns.wrapping_add(1);
             let awake = timeout == Some(Duration::ZERO);
-            let direct = awake && self.looks_directly();
-            if !direct {
+            let reads_sockets = awake && self.reads_sockets_itself();
+            if !reads_sockets {
                 self.wait(&mut events, timeout);
             }
             if !awake {
@@ -133,7 +133,7 @@ impl Reactor {
             if !awake {
                 self.idle.woke(now_us, !events.is_empty());
             }
-            let worked = self.turn(now_us, direct, &events, &mut messages);
+            let worked = self.turn(now_us, reads_sockets, &events, &mut messages);
             if self.is_shut_down() {
                 return self.direct.hang_up();
             }
@@ -172,8 +172,8 @@ impl Reactor {
 
     // ---- a turn
 
-    /// Whether a few sockets are looked at in this turn, in place of asking for all.
-    fn looks_directly(&self) -> bool {
+    /// Whether the few busy sockets are read in this turn, in place of asking the kernel for all.
+    fn reads_sockets_itself(&self) -> bool {
         // What clients write to registers is in sockets.
         self.direct.is_polled()
             && !self.turns.is_multiple_of(ASK_EVERY)
@@ -188,14 +188,14 @@ impl Reactor {
         }
     }
 
-    /// One turn: everything that is there, with a `direct` look at the sockets that are busy.
+    /// One turn: everything that is there, and with `reads_sockets` what the busy sockets have.
     /// Returns whether anything was.
-    fn turn(&mut self, now_us: u64, direct: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
+    fn turn(&mut self, now_us: u64, reads_sockets: bool, events: &[epoll::Event], messages: &mut Vec<Message>) -> bool {
         let mut worked = false;
         self.connections.start_turn(self.turns, now_us, self.idle.spin_us());
         let aborts = std::mem::take(&mut self.aborts);
         worked |= self.take_messages(messages, now_us);
-        if direct {
+        if reads_sockets {
             worked |= self.connections.look_at_busy(now_us);
         }
         for event in events {
@@ -275,7 +275,7 @@ impl Reactor {
             Message::Abort { handle, cid, reply } => self.abort(handle, AbortRequest { cid, reply }, now_us),
             Message::Preempt { handle, nsid, reply } => self.preempt(handle, nsid, reply, now_us),
             Message::Close { handle, reply } => self.close(handle, reply, now_us),
-            Message::Look { handle, reply } => self.look(handle, reply, now_us),
+            Message::Look { handle, reply } => self.check_end(handle, reply, now_us),
             Message::Reply { to: CommandRef { handle, slot }, reply } => {
                 connections.tell(handle, now_us, |it, link, context| it.on_reply(slot, reply, link, context));
             }
@@ -356,8 +356,8 @@ impl Reactor {
     }
 
     /// Whether the connection of a queue has ended without anybody having read that.
-    fn look(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
-        let look = |connection: &mut Connection, context: &mut ReactorContext<'_>| connection.look(reply, context);
+    fn check_end(&mut self, handle: Handle, reply: CommandRef, now_us: u64) {
+        let look = |connection: &mut Connection, context: &mut ReactorContext<'_>| connection.check_end(reply, context);
         if !self.connections.with_known(handle, now_us, look) {
             self.shared.acknowledge_check(reply.handle);
         }
@@ -390,7 +390,7 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         self.idle.set_work(self.connections.received_bytes());
-        let Step::Sleep(probe_us) = self.idle.step(now_us) else {
+        let IdleStep::Sleep(probe_us) = self.idle.step(now_us) else {
             self.idle.give_way(now_us);
             return Some(Duration::ZERO);
         };

@@ -7,13 +7,13 @@ pub(crate) mod audience;
 pub(crate) mod buffer;
 pub(crate) mod exponentiation;
 pub(crate) mod handle;
+pub(crate) mod host_limits;
 pub(crate) mod mailbox;
 pub(crate) mod owners;
 pub(crate) mod priority;
 pub(crate) mod range_lock;
 pub(crate) mod reactor_context;
 pub(crate) mod reports;
-pub(crate) mod share;
 pub(crate) mod shares;
 
 use std::collections::HashMap;
@@ -42,9 +42,9 @@ use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::port::PortState;
 use crate::ports::rdma_connection::{MessageMemory, Registered};
 use crate::shared::exponentiation::Exponentiation;
+use crate::shared::host_limits::Unadmitted;
 use crate::shared::mailbox::{Mailbox, Message, mailbox_of};
 use crate::shared::range_lock::FusedLocks;
-use crate::shared::share::Unadmitted;
 use crate::shared::shares::Shares;
 
 /// What both ends of a queue's stream have agreed on.
@@ -143,7 +143,7 @@ impl Shared {
             agreed: Mutex::default(),
             stopping: AtomicBool::new(false),
             next_reactor: AtomicUsize::new(0),
-            heartbeats: Heartbeats::of(reactors.len()),
+            heartbeats: Heartbeats::for_reactors(reactors.len()),
             exponentiation,
             reactors,
             control,

@@ -73,7 +73,7 @@ impl Costs {
     }
 
     /// The cost of a request.
-    pub(crate) fn of(&self, request: Request) -> u32 {
+    pub(crate) fn cost_of(&self, request: Request) -> u32 {
         let (bytes, factor) = match request.kind {
             Kind::Read => (request.bytes, UNIT),
             Kind::Write => (request.bytes, self.write),
@@ -103,11 +103,11 @@ mod tests {
     #[test]
     fn a_request_costs_its_pages_and_one() {
         let costs = Costs::new();
-        let read = |bytes| costs.of(Request { kind: Kind::Read, bytes });
+        let read = |bytes| costs.cost_of(Request { kind: Kind::Read, bytes });
         assert_eq!([0, 512, 4096].map(read), [COST_MIN; 3]);
         assert_eq!(read(131_072), 33 * UNIT);
         assert_eq!(read(u64::MAX), (1 + 65_536) * UNIT);
-        let zeroes = |bytes| costs.of(Request { kind: Kind::Other, bytes });
+        let zeroes = |bytes| costs.cost_of(Request { kind: Kind::Other, bytes });
         assert_eq!([0, 262_144, 1 << 20].map(zeroes), [COST_MIN, COST_MIN, 5 * UNIT]);
     }
 
@@ -118,14 +118,14 @@ mod tests {
         for _ in 0..40 {
             costs.learn(400, 100);
         }
-        assert!((4 * COST_MIN - 8..5 * COST_MIN).contains(&costs.of(write)), "{}", costs.of(write));
+        assert!((4 * COST_MIN - 8..5 * COST_MIN).contains(&costs.cost_of(write)), "{}", costs.cost_of(write));
         for _ in 0..40 {
             costs.learn(1, 100);
         }
-        assert!((COST_MIN - 8..COST_MIN + 8).contains(&costs.of(write)), "a cache is no reason to favour writers");
+        assert!((COST_MIN - 8..COST_MIN + 8).contains(&costs.cost_of(write)), "a cache is no reason to favour writers");
         for _ in 0..40 {
             costs.learn(u64::MAX / 512, 1);
         }
-        assert!(costs.of(Request { kind: Kind::Write, bytes: u64::MAX }) <= (1 + 65_536) * FACTOR_MAX);
+        assert!(costs.cost_of(Request { kind: Kind::Write, bytes: u64::MAX }) <= (1 + 65_536) * FACTOR_MAX);
     }
 }

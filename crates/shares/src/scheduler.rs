@@ -5,7 +5,7 @@
 //!        \> Wait -> ... -> next returns it -/
 //! ```
 //!
-//! Whoever calls [`Scheduler::submit`] or [`Scheduler::settle`] calls [`Scheduler::next`] until it
+//! Whoever calls [`Scheduler::submit`] or [`Scheduler::release`] calls [`Scheduler::next`] until it
 //! returns nothing, and again at [`Scheduler::due_us`].
 
 use alloc::vec::Vec;
@@ -147,7 +147,7 @@ impl<T: Copy> Scheduler<T> {
 
     /// The device is done with a request, or it was withdrawn. A second time does nothing: tickets
     /// can be copied.
-    pub fn settle(&mut self, ticket: Ticket, now_us: u64) {
+    pub fn release(&mut self, ticket: Ticket, now_us: u64) {
         let Some(&entry) = self.requests.get(ticket) else { return };
         let state = &mut self.flows[entry.flow.index()];
         state.seen_us = Some(now_us);
@@ -277,7 +277,7 @@ impl<T: Copy> Scheduler<T> {
         let request = entry.request;
         let owner = entry.owner;
         let waited_us = now_us.saturating_sub(entry.since_us);
-        let cost = self.costs.of(request);
+        let cost = self.costs.cost_of(request);
         if by_minimum {
             self.by_minimum += 1;
         } else {
@@ -353,7 +353,7 @@ mod tests {
             }
             for now_us in 2..402 {
                 let (ticket, flow) = at_device.pop_front().expect("somebody always waits");
-                scheduler.settle(ticket, now_us);
+                scheduler.release(ticket, now_us);
                 assert!(matches!(scheduler.submit(flow, read, flow, now_us), Verdict::Wait(_)));
                 while let Some((ticket, flow)) = scheduler.next(now_us) {
                     counts[flow.index() - 1] += 1;
@@ -363,7 +363,7 @@ mod tests {
             assert!(scheduler.virtual_time < VIRTUAL_TIME_MAX, "it has begun anew");
             assert!((297..=305).contains(&counts[0]), "{counts:?}");
             while let Some((ticket, _)) = at_device.pop_front() {
-                scheduler.settle(ticket, 500);
+                scheduler.release(ticket, 500);
                 at_device.extend(scheduler.next(500));
             }
         }

@@ -147,7 +147,7 @@ impl StateDirectory {
             return Err(StateError::TooLarge { path }.into());
         }
         let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle(&mut unsettled)?;
+        self.resolve_unsettled(&mut unsettled)?;
         let before = self.files.before(name.as_ref());
         let bytes = Zeroizing::new(frame::encode(content));
         match self.files.replace(name.as_ref(), MODE, Existing::Replaced, &bytes) {
@@ -166,7 +166,7 @@ impl StateDirectory {
     pub fn remove(&self, name: &str) -> Result<bool, StoreError> {
         check_name(name)?;
         let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle(&mut unsettled)?;
+        self.resolve_unsettled(&mut unsettled)?;
         let before = self.files.before(name.as_ref());
         if matches!(before, Before::Nothing) {
             return Ok(false);
@@ -188,7 +188,7 @@ impl StateDirectory {
         check_name(name)?;
         let path = self.path_of(name);
         let mut unsettled = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.settle(&mut unsettled)?;
+        self.resolve_unsettled(&mut unsettled)?;
         for number in 1..=SET_ASIDE_MAX {
             let aside = format!("{name}.damaged-{number}");
             match self.files.rename(name.as_ref(), aside.as_ref()) {
@@ -256,7 +256,7 @@ impl StateDirectory {
     }
 
     /// Has it known what is stored, or stores nothing else.
-    fn settle(&self, unsettled: &mut Option<Unsettled>) -> Result<(), StateError> {
+    fn resolve_unsettled(&self, unsettled: &mut Option<Unsettled>) -> Result<(), StateError> {
         let Some(Unsettled { name, before }) = unsettled else { return Ok(()) };
         let restored = self.files.restore((*name).as_ref(), MODE, before);
         restored.map_err(|source| StateError::Unsettled { path: self.path_of(name), source })?;

@@ -68,7 +68,7 @@ impl Frame {
 
 /// Where in the stream the connection is.
 #[derive(Debug)]
-enum Phase {
+enum ReceivePhase {
     /// In (or before) a header.
     Header,
     /// In data: this many bytes are to come.
@@ -98,7 +98,7 @@ pub(crate) struct Receiver {
     /// Whether the controller's end: it receives what hosts send.
     is_controller: bool,
     layout: Layout,
-    phase: Phase,
+    phase: ReceivePhase,
     digest: Option<Incremental>,
     /// A header that arrived in pieces. PDO is one byte, so no header with padding is longer.
     held: [u8; HELD_MAX],
@@ -112,7 +112,7 @@ impl Receiver {
         Self {
             is_controller,
             layout: Layout::PLAIN,
-            phase: Phase::Header,
+            phase: ReceivePhase::Header,
             digest: None,
             held: [0; HELD_MAX],
             held_len: 0,
@@ -126,7 +126,7 @@ impl Receiver {
 
     /// Nothing more is accepted.
     pub(crate) fn end(&mut self) {
-        self.phase = Phase::Ended;
+        self.phase = ReceivePhase::Ended;
     }
 
     /// Data of the PDU whose header was just given out follow: `length` bytes, not zero. Where not
@@ -134,12 +134,12 @@ impl Receiver {
     #[inline]
     pub(crate) fn begin_data(&mut self, length: u32, wanted: bool) {
         self.digest = (self.layout.data_digest && wanted).then(Incremental::new);
-        self.phase = Phase::Data { left: length, wanted };
+        self.phase = ReceivePhase::Data { left: length, wanted };
     }
 
     /// The data under way are not wanted any more.
     pub(crate) fn drop_data(&mut self) {
-        if let Phase::Data { wanted, .. } = &mut self.phase {
+        if let ReceivePhase::Data { wanted, .. } = &mut self.phase {
             *wanted = false;
             self.digest = None;
         }
@@ -148,14 +148,14 @@ impl Receiver {
     #[inline]
     pub(crate) fn data_wanted(&self) -> usize {
         match self.phase {
-            Phase::Data { left, wanted: true } => usize::try_from(left).unwrap_or(usize::MAX),
+            ReceivePhase::Data { left, wanted: true } => usize::try_from(left).unwrap_or(usize::MAX),
             _ => 0,
         }
     }
 
     #[inline]
     pub(crate) fn data_received(&mut self, bytes: &[u8]) -> usize {
-        let Phase::Data { left, wanted: true } = &mut self.phase else { return 0 };
+        let ReceivePhase::Data { left, wanted: true } = &mut self.phase else { return 0 };
         let taken = take_count(*left, bytes.len());
         *left -= taken.1;
         if let Some(digest) = &mut self.digest {
@@ -168,7 +168,7 @@ impl Receiver {
     /// `input` holds them whole. The stream continues behind them.
     #[inline]
     pub(crate) fn take_data<'a>(&mut self, input: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
-        let Phase::Data { left, wanted: true } = self.phase else { return None };
+        let ReceivePhase::Data { left, wanted: true } = self.phase else { return None };
         let (data, rest) = input.split_at_checked(usize::try_from(left).ok()?)?;
         let (digest_ok, rest) = if self.layout.data_digest {
             let (received, rest) = rest.split_first_chunk::<4>()?;
@@ -178,7 +178,7 @@ impl Receiver {
         };
         *input = rest;
         self.digest = None;
-        self.phase = Phase::Header;
+        self.phase = ReceivePhase::Header;
         Some((data, digest_ok))
     }
 
@@ -191,7 +191,7 @@ impl Receiver {
     /// what is met most. `None`: [`Receiver::step`] has to be called, also for a header in pieces.
     #[inline]
     pub(crate) fn take_header<'a>(&self, input: &mut &'a [u8]) -> Option<(Frame, &'a [u8])> {
-        if !matches!(self.phase, Phase::Header) || self.held_len > 0 {
+        if !matches!(self.phase, ReceivePhase::Header) || self.held_len > 0 {
             return None;
         }
         let Ok(Progress::Ready(frame)) = self.frame(input) else { return None };
@@ -205,16 +205,16 @@ impl Receiver {
     pub(crate) fn step(&mut self, input: &mut &[u8]) -> Result<ReceiveStep, FatalError> {
         loop {
             match &mut self.phase {
-                Phase::Header => return self.step_header(input),
-                Phase::Data { left: 0, .. } if self.layout.data_digest => {
-                    self.phase = Phase::DataDigest { received: [0; 4], count: 0 };
+                ReceivePhase::Header => return self.step_header(input),
+                ReceivePhase::Data { left: 0, .. } if self.layout.data_digest => {
+                    self.phase = ReceivePhase::DataDigest { received: [0; 4], count: 0 };
                 }
-                Phase::Data { left: 0, .. } => {
-                    self.phase = Phase::Header;
+                ReceivePhase::Data { left: 0, .. } => {
+                    self.phase = ReceivePhase::Header;
                     return Ok(ReceiveStep::DataEnd { digest_ok: true });
                 }
-                Phase::Data { wanted: true, .. } => return Ok(ReceiveStep::AwaitData),
-                Phase::Data { left, wanted: false } => {
+                ReceivePhase::Data { wanted: true, .. } => return Ok(ReceiveStep::AwaitData),
+                ReceivePhase::Data { left, wanted: false } => {
                     if input.is_empty() {
                         return Ok(ReceiveStep::AwaitMore);
                     }
@@ -222,7 +222,7 @@ impl Receiver {
                     *left -= short;
                     *input = &input[count..];
                 }
-                Phase::DataDigest { received, count } => {
+                ReceivePhase::DataDigest { received, count } => {
                     while usize::from(*count) < received.len() {
                         let Some((first, rest)) = input.split_first() else { return Ok(ReceiveStep::AwaitMore) };
                         received[usize::from(*count)] = *first;
@@ -231,10 +231,10 @@ impl Receiver {
                     }
                     let received = *received;
                     let digest_ok = self.digest.take().is_none_or(|digest| digest.finish() == received);
-                    self.phase = Phase::Header;
+                    self.phase = ReceivePhase::Header;
                     return Ok(ReceiveStep::DataEnd { digest_ok });
                 }
-                Phase::Ended => {
+                ReceivePhase::Ended => {
                     *input = &[];
                     return Ok(ReceiveStep::AwaitMore);
                 }

@@ -140,7 +140,7 @@ pub enum Act {
 impl Act {
     /// Of two bytes, any.
     #[must_use]
-    pub fn of(bytes: [u8; 2]) -> Self {
+    pub fn from_bytes(bytes: [u8; 2]) -> Self {
         let [which, value] = bytes;
         match which % 16 {
             0..=2 => Self::Submit { kind: which >> 5, length: value },
@@ -234,7 +234,7 @@ impl Conversation {
     ///
     /// # Panics
     /// Something does not.
-    pub fn settle(&mut self) {
+    pub fn finish_all(&mut self) {
         self.act(Act::Establish);
         let rounds = 200 * usize::from(self.entries);
         for _ in 0..rounds {

@@ -6,7 +6,7 @@ use crate::error::HandshakeError;
 use crate::kernel::NotInKernel;
 use crate::psk::TlsPsk;
 use crate::records::{KernelRecords, Limits, Records, RecordsBy};
-use crate::s2n::{Established, Session, Step};
+use crate::s2n::{Established, HandshakeStep, Session};
 use crate::schedule::Suite;
 
 /// How far a handshake is.
@@ -53,9 +53,9 @@ pub(crate) fn advance(
     wanted: RecordOptions,
 ) -> Result<Progress, HandshakeError> {
     match session.advance()? {
-        Step::Readable => Ok(Progress::Readable),
-        Step::Writable => Ok(Progress::Writable),
-        Step::Done => {
+        HandshakeStep::Readable => Ok(Progress::Readable),
+        HandshakeStep::Writable => Ok(Progress::Writable),
+        HandshakeStep::Done => {
             let established = session.finish(psk.suite())?;
             secure(established, psk, candidate, wanted).map(Progress::Done)
         }

@@ -51,7 +51,7 @@ impl TlsPsk {
     /// # Errors
     /// They do not belong together.
     pub fn new(identity: String, hash: Hash, key: KeyMaterial) -> Result<Self, PskError> {
-        let suite = Suite::of(hash).ok_or(PskError::Hash { hash })?;
+        let suite = Suite::from_hash(hash).ok_or(PskError::Hash { hash })?;
         if identity.is_empty() || identity.len() > IDENTITY_BYTES_MAX {
             return Err(PskError::Identity { bytes: identity.len() });
         }

@@ -50,7 +50,7 @@ pub(crate) struct Session {
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     Readable,
     Writable,
     Done,
@@ -117,7 +117,7 @@ impl Session {
         let connection = with_clean_stack(|| connection(mode, psk)).map_err(library)?;
         let count = received.len() as u64;
         let reads_ahead = records == RecordsBy::Own;
-        let blocked = Step::Readable;
+        let blocked = HandshakeStep::Readable;
         let io = Io {
             socket,
             received,
@@ -139,11 +139,11 @@ impl Session {
     }
 
     /// Goes on as far as it can without waiting.
-    pub(crate) fn advance(&mut self) -> Result<Step, HandshakeError> {
+    pub(crate) fn advance(&mut self) -> Result<HandshakeStep, HandshakeError> {
         CURRENT.set(self.io.take());
         let outcome = with_clean_stack(|| match self.connection.poll_negotiate() {
-            Poll::Ready(outcome) => outcome.map(|_connection| Step::Done),
-            Poll::Pending => Ok(Step::Readable),
+            Poll::Ready(outcome) => outcome.map(|_connection| HandshakeStep::Done),
+            Poll::Pending => Ok(HandshakeStep::Readable),
         });
         let Some(mut io) = CURRENT.take() else { return Err(HandshakeError::Over) };
         if self.mode == Mode::Client
@@ -152,8 +152,8 @@ impl Session {
             return Err(error);
         }
         let step = match outcome {
-            Ok(Step::Done) => Ok(Step::Done),
-            Ok(Step::Readable | Step::Writable) => Ok(io.blocked),
+            Ok(HandshakeStep::Done) => Ok(HandshakeStep::Done),
+            Ok(HandshakeStep::Readable | HandshakeStep::Writable) => Ok(io.blocked),
             Err(error) => Err(self.explain(&mut io, error)),
         };
         self.io = Some(io);
@@ -255,7 +255,7 @@ struct Io {
     /// The first bytes that were read, at most [`FIRST_BYTES_MAX`].
     first: Vec<u8>,
     /// What the socket could not do last.
-    blocked: Step,
+    blocked: HandshakeStep,
     /// The socket's error.
     error: Option<io::Error>,
     secrets: Option<Secrets>,
@@ -314,7 +314,7 @@ impl Io {
     }
 
     /// What C expects: a count, or -1 and `errno`.
-    fn result(&mut self, result: io::Result<usize>, blocked: Step) -> i32 {
+    fn result(&mut self, result: io::Result<usize>, blocked: HandshakeStep) -> i32 {
         match result {
             Ok(count) => i32::try_from(count).unwrap_or(i32::MAX),
             Err(error) => {
@@ -377,7 +377,7 @@ extern "C" fn receive(_context: *mut c_void, bytes: *mut u8, length: u32) -> i32
             unsafe { std::ptr::copy_nonoverlapping(received.as_ptr(), bytes, received.len()) };
             received.len()
         });
-        io.result(received, Step::Readable)
+        io.result(received, HandshakeStep::Readable)
     })
 }
 
@@ -389,7 +389,7 @@ extern "C" fn send(_context: *mut c_void, bytes: *const u8, length: u32) -> i32 
         // JUSTIFICATION: the callback's signature is C's.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
         let sent = io.send(bytes);
-        io.result(sent, Step::Writable)
+        io.result(sent, HandshakeStep::Writable)
     })
 }
 
@@ -434,7 +434,7 @@ mod tests {
             count: 0,
             sent: 0,
             first: Vec::new(),
-            blocked: Step::Readable,
+            blocked: HandshakeStep::Readable,
             error: None,
             secrets: None,
         };

@@ -19,7 +19,7 @@ pub enum Suite {
 impl Suite {
     /// The one with this hash.
     #[must_use]
-    pub fn of(hash: Hash) -> Option<Self> {
+    pub fn from_hash(hash: Hash) -> Option<Self> {
         match hash {
             Hash::Sha256 => Some(Self::Aes128GcmSha256),
             Hash::Sha384 => Some(Self::Aes256GcmSha384),
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn suites_and_hashes_belong_together() {
         for suite in [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384] {
-            assert_eq!(Suite::of(suite.hash()), Some(suite));
+            assert_eq!(Suite::from_hash(suite.hash()), Some(suite));
             assert_eq!(suite.algorithm().key_len() * 8, if suite.id() == 0x1301 { 128 } else { 256 });
         }
-        assert_eq!(Suite::of(Hash::Sha512), None);
+        assert_eq!(Suite::from_hash(Hash::Sha512), None);
     }
 }

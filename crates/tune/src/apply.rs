@@ -14,7 +14,7 @@ use crate::report::Report;
 
 /// What became of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct SettingStep {
     /// Where it is.
     pub knob: Knob,
     /// The value before; `None` if it could not be read.
@@ -83,7 +83,7 @@ pub fn apply(
     report: &Report,
     record: &mut ChangeRecord,
     now_s: u64,
-) -> Result<Vec<Step>, RecordError> {
+) -> Result<Vec<SettingStep>, RecordError> {
     let is_new: Vec<bool> = report.differing().map(|(knob, ..)| record.find(knob).is_none()).collect();
     if is_new.is_empty() {
         return Ok(Vec::new());
@@ -108,7 +108,7 @@ pub fn apply(
             }
             _ => {}
         }
-        steps.push(Step { knob: knob.clone(), from: Some(old.to_owned()), to: new.to_owned(), outcome });
+        steps.push(SettingStep { knob: knob.clone(), from: Some(old.to_owned()), to: new.to_owned(), outcome });
     }
     record.store()?;
     Ok(steps)
@@ -119,7 +119,7 @@ pub fn apply(
 ///
 /// # Errors
 /// The record cannot be stored.
-pub fn undo(machine: &dyn Machine, record: &mut ChangeRecord) -> Result<Vec<Step>, RecordError> {
+pub fn undo(machine: &dyn Machine, record: &mut ChangeRecord) -> Result<Vec<SettingStep>, RecordError> {
     let mut steps = Vec::new();
     for change in record.changes().to_vec().into_iter().rev() {
         let found = change.knob.read(machine);
@@ -133,7 +133,7 @@ pub fn undo(machine: &dyn Machine, record: &mut ChangeRecord) -> Result<Vec<Step
         if !matches!(outcome, StepOutcome::Failed { .. } | StepOutcome::Unavailable { .. }) {
             record.forget(&change.knob);
         }
-        steps.push(Step { knob: change.knob, from: found.ok(), to: change.old, outcome });
+        steps.push(SettingStep { knob: change.knob, from: found.ok(), to: change.old, outcome });
     }
     record.store()?;
     Ok(steps)

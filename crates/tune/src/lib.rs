@@ -24,7 +24,7 @@ mod system;
 mod tunable;
 mod whose;
 
-pub use apply::{Step, StepOutcome, apply, undo};
+pub use apply::{SettingStep, StepOutcome, apply, undo};
 pub use cores::Cores;
 pub use files::Files;
 pub use knob::{Knob, Sysctl};

@@ -110,15 +110,15 @@ pub fn survey(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, 
     let mut survey = Survey { machine, options, online, settings: Vec::new() };
     let interfaces = interface::chosen(&survey)?;
     let devices = drives::chosen(&survey)?;
-    interrupts::look(&mut survey, &interfaces);
+    interrupts::inspect(&mut survey, &interfaces);
     shared::governors(&mut survey);
     for interface in &interfaces {
-        interface::look(&mut survey, interface);
+        interface::inspect(&mut survey, interface);
     }
     shared::busy_polling(&mut survey);
     shared::socket_buffers(&mut survey);
-    roce::look(&mut survey, &interfaces);
-    drives::look(&mut survey, &devices);
+    roce::inspect(&mut survey, &interfaces);
+    drives::inspect(&mut survey, &devices);
     Ok(Report { settings: survey.settings })
 }
 

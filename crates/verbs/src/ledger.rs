@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use ebof_region::{Buffer, Region};
 
-use crate::{Held, Window, WorkRequest};
+use crate::{HeldMemory, Window, WorkRequest};
 
 use windows::Windows;
 
@@ -123,14 +123,14 @@ impl Ledger {
     /// `key` is that of its region, for work of this end.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub(crate) fn hold(&mut self, buffer: Buffer, key: u32) -> Held {
+    pub(crate) fn hold(&mut self, buffer: Buffer, key: u32) -> HeldMemory {
         let index = self.free.pop().unwrap_or_else(|| self.add());
         let entry = &mut self.held[index as usize];
         entry.address = address_of(&buffer);
         entry.length = u32::try_from(buffer.capacity()).unwrap_or(u32::MAX);
         entry.key = key;
         entry.buffer = Some(buffer);
-        Held { index, generation: entry.generation }
+        HeldMemory { index, generation: entry.generation }
     }
 
     #[cold]
@@ -144,7 +144,7 @@ impl Ledger {
     /// `None` if it is in use, or was released.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub(crate) fn release(&mut self, held: Held) -> Option<Buffer> {
+    pub(crate) fn release(&mut self, held: HeldMemory) -> Option<Buffer> {
         let entry = self.held.get_mut(held.index as usize)?;
         if entry.uses != 0 || entry.generation != held.generation {
             return None;
@@ -157,14 +157,14 @@ impl Ledger {
 
     /// The buffer, which has the part that was looked up by [`Ledger::part`].
     #[inline]
-    pub(crate) fn buffer(&self, held: Held) -> &Buffer {
+    pub(crate) fn buffer(&self, held: HeldMemory) -> &Buffer {
         self.held[held.index as usize].buffer.as_ref().expect("it is held, as the look-up of its part has found")
     }
 
     /// The memory of a buffer; `None` if it is in use, or was released.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub(crate) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+    pub(crate) fn memory(&mut self, held: HeldMemory) -> Option<&mut [u8]> {
         let entry = self.held.get_mut(held.index as usize)?;
         if entry.uses != 0 || entry.generation != held.generation {
             return None;
@@ -178,7 +178,7 @@ impl Ledger {
     /// It has no such part, or there is no such buffer.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub(crate) fn part(&self, held: Held, offset: u32, length: u32) -> Part {
+    pub(crate) fn part(&self, held: HeldMemory, offset: u32, length: u32) -> Part {
         let entry = &self.held[held.index as usize];
         assert!(entry.generation == held.generation && entry.buffer.is_some(), "the buffer was released");
         assert!(offset.checked_add(length).is_some_and(|end| end <= entry.length), "beyond the buffer");
@@ -226,7 +226,7 @@ impl Ledger {
     /// There is no room.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub(crate) fn post_operation(&mut self, held: Held, id: Option<u64>) -> u64 {
+    pub(crate) fn post_operation(&mut self, held: HeldMemory, id: Option<u64>) -> u64 {
         self.held[held.index as usize].uses += 1;
         let state = if id.is_some() { State::Operation } else { State::Unsignalled };
         self.add_entry(Entry { state, used: held.index, id: id.unwrap_or_default() })

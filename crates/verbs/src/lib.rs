@@ -55,7 +55,7 @@ pub use completion::{WorkCompletion, WorkRequest, WorkStatus};
 pub use device::{DeviceAttributes, DeviceInfo, Gid, LinkLayer, PortInfo, PortState, Protocol};
 pub use error::{Error, LoadError};
 pub use event::Event;
-pub use ledger::held::{Held, Remote};
+pub use ledger::held::{HeldMemory, Remote};
 pub use ledger::slots::SharedReceives;
 pub use ledger::windows::{Window, WindowAccess};
 pub use network::Network;

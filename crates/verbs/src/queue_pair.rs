@@ -8,7 +8,9 @@ use std::sync::Arc;
 use ebof_region::{Buffer, Region};
 
 use crate::select::either;
-use crate::{Bell, Error, Event, Handshake, Held, Remote, Window, WindowAccess, WorkCompletion, simulated, system};
+use crate::{
+    Bell, Error, Event, Handshake, HeldMemory, Remote, Window, WindowAccess, WorkCompletion, simulated, system,
+};
 
 /// One end of a reliable connection. It belongs to one thread at a time.
 ///
@@ -206,7 +208,7 @@ impl QueuePair {
     /// The device or the system refuses. The buffer is returned.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub fn hold(&mut self, buffer: Buffer) -> Result<Held, (Buffer, Error)> {
+    pub fn hold(&mut self, buffer: Buffer) -> Result<HeldMemory, (Buffer, Error)> {
         either!(&mut self.inner, pair => pair.hold(buffer))
     }
 
@@ -216,14 +218,14 @@ impl QueuePair {
     /// it returns nothing.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub fn release(&mut self, held: Held) -> Option<Buffer> {
+    pub fn release(&mut self, held: HeldMemory) -> Option<Buffer> {
         either!(&mut self.inner, pair => pair.release(held))
     }
 
     /// The memory of a buffer that is held. `None`: it is in use by work that is not over.
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+    pub fn memory(&mut self, held: HeldMemory) -> Option<&mut [u8]> {
         either!(&mut self.inner, pair => pair.memory(held))
     }
 
@@ -233,7 +235,7 @@ impl QueuePair {
     /// The buffer is not held, the range is not in it, or there is no [`room`](QueuePair::room).
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
+    pub fn post_read(&mut self, held: HeldMemory, offset: u32, length: u32, from: Remote, id: u64) {
         either!(&mut self.inner, pair => pair.post_read(held, offset, length, from, id));
     }
 
@@ -246,7 +248,7 @@ impl QueuePair {
     /// The buffer is not held, the range is not in it, or there is no [`room`](QueuePair::room).
     #[cfg_attr(feature = "counted", inline(never))]
     #[cfg_attr(not(feature = "counted"), inline)]
-    pub fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
+    pub fn post_write(&mut self, held: HeldMemory, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         either!(&mut self.inner, pair => pair.post_write(held, offset, length, to, id));
     }
 

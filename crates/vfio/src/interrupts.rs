@@ -22,7 +22,7 @@ const ERROR: u32 = 3;
 
 /// What the owner of the descriptors has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum VectorChange {
     /// The next descriptor of the message is this vector's, instead of the one it had.
     Connect(u16),
     /// This vector's descriptor is closed, if it has one.
@@ -91,11 +91,16 @@ impl Vectors {
     }
 
     /// DEVICE_SET_IRQS, with so many descriptors. Appends what is to be done, in order: each
-    /// [`Change::Connect`] takes the next descriptor. Descriptors that are left are closed.
+    /// [`VectorChange::Connect`] takes the next descriptor. Descriptors that are left are closed.
     ///
     /// # Errors
     /// There are no such interrupts. Nothing changes.
-    pub fn set(&mut self, set: &SetInterrupts<'_>, descriptors: usize, changes: &mut Vec<Change>) -> Result<(), Errno> {
+    pub fn set(
+        &mut self,
+        set: &SetInterrupts<'_>,
+        descriptors: usize,
+        changes: &mut Vec<VectorChange>,
+    ) -> Result<(), Errno> {
         let count = self.count_of(set.index).ok_or(Errno::INVALID)?;
         let end = set.start.checked_add(set.count).filter(|&end| end <= count).ok_or(Errno::INVALID)?;
         if set.index != MSIX {
@@ -118,13 +123,13 @@ impl Vectors {
     }
 
     /// VFIO: no data and no interrupts, to be triggered, disconnects all of a kind.
-    fn disconnect_all(&mut self, set: &SetInterrupts<'_>, changes: &mut Vec<Change>) {
+    fn disconnect_all(&mut self, set: &SetInterrupts<'_>, changes: &mut Vec<VectorChange>) {
         if set.action == InterruptAction::Trigger && set.data == InterruptData::None {
             (0..self.count()).for_each(|number| self.disconnect(number, changes));
         }
     }
 
-    fn set_one(&mut self, number: u16, set: &SetInterrupts<'_>, descriptors: usize, changes: &mut Vec<Change>) {
+    fn set_one(&mut self, number: u16, set: &SetInterrupts<'_>, descriptors: usize, changes: &mut Vec<VectorChange>) {
         let vector = self.vector(number);
         match (set.action, set.data) {
             (InterruptAction::Trigger, InterruptData::Descriptors) if descriptors == 0 => {
@@ -132,7 +137,7 @@ impl Vectors {
             }
             (InterruptAction::Trigger, InterruptData::Descriptors) => {
                 vector.is_connected = true;
-                changes.push(Change::Connect(number));
+                changes.push(VectorChange::Connect(number));
                 self.deliver(number, changes);
             }
             (InterruptAction::Trigger, _) => {
@@ -147,9 +152,9 @@ impl Vectors {
         }
     }
 
-    fn disconnect(&mut self, number: u16, changes: &mut Vec<Change>) {
+    fn disconnect(&mut self, number: u16, changes: &mut Vec<VectorChange>) {
         if core::mem::take(&mut self.vector(number).is_connected) {
-            changes.push(Change::Disconnect(number));
+            changes.push(VectorChange::Disconnect(number));
         }
     }
 
@@ -159,10 +164,10 @@ impl Vectors {
     }
 
     /// Delivers what is pending, if that is possible.
-    fn deliver(&mut self, number: u16, changes: &mut Vec<Change>) {
+    fn deliver(&mut self, number: u16, changes: &mut Vec<VectorChange>) {
         let vector = self.vector(number);
         if vector.is_connected && !vector.is_masked && core::mem::take(&mut vector.is_pending) {
-            changes.push(Change::Signal(number));
+            changes.push(VectorChange::Signal(number));
         }
     }
 

@@ -42,7 +42,7 @@ impl Shadow {
     /// Those of a queue in the two buffers of Doorbell Buffer Config, which are laid out as the
     /// registers are.
     #[must_use]
-    pub const fn of(doorbells: u64, events: u64, queue: QueueId, is_completion: bool) -> Self {
+    pub const fn for_queue(doorbells: u64, events: u64, queue: QueueId, is_completion: bool) -> Self {
         let offset = queue.0 as u64 * 8 + if is_completion { 4 } else { 0 };
         Self { doorbell: doorbells.wrapping_add(offset), event: events.wrapping_add(offset) }
     }
@@ -119,7 +119,7 @@ impl SubmissionRing {
     #[inline]
     pub fn ring(&mut self, tail: u16, memory: &impl Memory) -> Result<(), RingError> {
         match self.shadow {
-            Some(_) => self.look(memory).map(|_waiting| ()),
+            Some(_) => self.poll(memory).map(|_waiting| ()),
             None => self.move_tail(tail.into()),
         }
     }
@@ -129,7 +129,7 @@ impl SubmissionRing {
     /// # Errors
     /// The value is invalid, and was not the last time; or the shadow's memory is gone.
     #[inline]
-    pub fn look(&mut self, memory: &impl Memory) -> Result<bool, RingError> {
+    pub fn poll(&mut self, memory: &impl Memory) -> Result<bool, RingError> {
         if let Some(shadow) = self.shadow {
             self.load(shadow, memory)?;
             self.event.stay_behind(shadow, self.tail, self.entries, memory)?;
@@ -258,7 +258,7 @@ impl CompletionRing {
     /// The value is invalid, or the shadow's memory is gone.
     pub fn ring(&mut self, head: u16, memory: &impl Memory) -> Result<(), RingError> {
         match self.shadow {
-            Some(_) => self.look(memory).map(|_room| ()),
+            Some(_) => self.poll(memory).map(|_room| ()),
             None => self.move_head(head.into()),
         }
     }
@@ -267,7 +267,7 @@ impl CompletionRing {
     ///
     /// # Errors
     /// The value is invalid, and was not the last time; or the shadow's memory is gone.
-    pub fn look(&mut self, memory: &impl Memory) -> Result<bool, RingError> {
+    pub fn poll(&mut self, memory: &impl Memory) -> Result<bool, RingError> {
         if let Some(shadow) = self.shadow {
             self.load(shadow, memory)?;
             if self.room() > 0 {
@@ -321,7 +321,7 @@ impl CompletionRing {
         submission_head: u16,
         memory: &impl Memory,
     ) -> Result<bool, RingError> {
-        if self.room() == 0 && !self.look(memory)? {
+        if self.room() == 0 && !self.poll(memory)? {
             return Ok(false);
         }
         let mut cqe = cqe.with_sqhd(submission_head).with_sqid(submission_queue);

@@ -147,7 +147,7 @@ mod tests {
 
     fn found(list: &str, code: &str) -> Vec<String> {
         let mut violations = Vec::new();
-        check(&tree::of(&[(LIST, list), ("crates/x/src/lib.rs", code)]), &mut violations);
+        check(&tree::with_files(&[(LIST, list), ("crates/x/src/lib.rs", code)]), &mut violations);
         violations.iter().map(ToString::to_string).collect()
     }
 

@@ -38,7 +38,7 @@ mod tests {
         let long = format!("//! {}\n", "a ".repeat(60));
         let mut violations = Vec::new();
         check(
-            &tree::of(&[("crates/x/src/lib.rs", &long), ("docs/a/b.md", &long), ("docs/c.md", "//! a\n")]),
+            &tree::with_files(&[("crates/x/src/lib.rs", &long), ("docs/a/b.md", &long), ("docs/c.md", "//! a\n")]),
             &mut violations,
         );
         let messages: Vec<String> = violations.iter().map(ToString::to_string).collect();

@@ -122,7 +122,7 @@ mod tests {
 
     fn broken(architecture: &str, library: &str, packages: &[Package]) -> Vec<String> {
         let mut violations = Vec::new();
-        let tree = tree::of(&[
+        let tree = tree::with_files(&[
             (ARCHITECTURE, architecture),
             ("crates/nvme/src/lib.rs", library),
             ("crates/tcp/src/lib.rs", PURE_LIBRARY),

@@ -202,7 +202,7 @@ mod tests {
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
         let mut violations = Vec::new();
-        check(&tree::of(files), &mut violations);
+        check(&tree::with_files(files), &mut violations);
         violations.into_iter().map(|violation| violation.message).collect()
     }
 

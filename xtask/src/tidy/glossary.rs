@@ -102,7 +102,7 @@ mod tests {
     fn broken(glossary: &str, files: &[(&str, &str)]) -> Vec<String> {
         let mut violations = Vec::new();
         let files: Vec<(&str, &str)> = [(GLOSSARY, glossary)].into_iter().chain(files.iter().copied()).collect();
-        check(&tree::of(&files), &mut violations);
+        check(&tree::with_files(&files), &mut violations);
         violations.into_iter().map(|violation| violation.message).collect()
     }
 

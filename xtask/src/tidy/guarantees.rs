@@ -170,7 +170,7 @@ mod tests {
         let all: Vec<(&str, &str)> =
             [(SPECIFICATION, text.as_str())].into_iter().chain(files.iter().copied()).collect();
         let mut violations = Vec::new();
-        check(&tree::of(&all), &mut violations);
+        check(&tree::with_files(&all), &mut violations);
         violations.into_iter().map(|violation| violation.message).collect()
     }
 
@@ -212,7 +212,7 @@ mod tests {
         let text = format!(
             "A\n\n{HEAD}| limits.size | 1 MiB | |\n| limits.count | 7 | `gone` |\n| speed.raw | fast | [pending] |\n"
         );
-        let text = written(&tree::of(&[TESTS, SCRIPT]), &text);
+        let text = written(&tree::with_files(&[TESTS, SCRIPT]), &text);
         assert_eq!(text, format!("A\n\n{HEAD}{SIZE}{COUNT}| speed.raw | fast | [pending] |\n"));
     }
 }

@@ -30,7 +30,7 @@ mod tests {
     fn broken(path: &str, lines: usize) -> usize {
         let mut violations = Vec::new();
         let file = format!("//! A.\n{}", "f();\n".repeat(lines));
-        check(&tree::of(&[(path, &file)]), &mut violations);
+        check(&tree::with_files(&[(path, &file)]), &mut violations);
         violations.len()
     }
 

@@ -67,7 +67,7 @@ mod tests {
         let good = "fn a() -> Option<()> {\n    tracing::debug!(?work, \"x\");\n    tracing::info!(%work, n = b()?, \"why?\");\n    \
                     c(?);\n}\n#[cfg(test)]\nmod tests {\n    fn a() {\n        tracing::info!(?work, \"x\");\n    }\n}\n";
         let mut violations = Vec::new();
-        check(&tree::of(&[("crates/x/src/lib.rs", bad), ("crates/y/src/lib.rs", good)]), &mut violations);
+        check(&tree::with_files(&[("crates/x/src/lib.rs", bad), ("crates/y/src/lib.rs", good)]), &mut violations);
         let found: Vec<String> = violations.iter().map(ToString::to_string).collect();
         assert_eq!(found.len(), 3, "{found:?}");
         for (message, line) in found.iter().zip([4, 7, 8]) {

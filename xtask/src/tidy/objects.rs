@@ -98,7 +98,8 @@ mod tests {
         let one = "pub(crate) struct A<T>(T);\nimpl<T: Fn() -> u8> A<T> {\n}\nimpl Clone for A<u8> {\n}\n";
         let two = "impl super::A<u8> {\n}\nstruct B;\nimpl B {\n}\n#[cfg(test)]\nmod tests {\n}\n";
         let three = "enum B {}\nimpl B {\n}\n";
-        let tree = tree::of(&[("crates/a/src/a.rs", one), ("crates/a/src/b.rs", two), ("crates/a/src/c/b.rs", three)]);
+        let tree =
+            tree::with_files(&[("crates/a/src/a.rs", one), ("crates/a/src/b.rs", two), ("crates/a/src/c/b.rs", three)]);
         let mut violations = Vec::new();
         check(&tree, &mut violations);
         let [violation] = &violations[..] else { panic!("one rule is broken") };

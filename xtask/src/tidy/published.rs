@@ -142,7 +142,7 @@ mod tests {
 
     fn broken(files: &[(&str, &str)], packages: &[Package]) -> Vec<String> {
         let mut violations = Vec::new();
-        check(&tree::of(files), packages, &mut violations);
+        check(&tree::with_files(files), packages, &mut violations);
         violations.into_iter().map(|violation| violation.to_string()).collect()
     }
 

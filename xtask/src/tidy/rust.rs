@@ -109,7 +109,7 @@ mod tests {
 
     fn broken(path: &str, text: &str) -> Vec<usize> {
         let mut violations = Vec::new();
-        check(&tree::of(&[(path, text)]), &mut violations);
+        check(&tree::with_files(&[(path, text)]), &mut violations);
         violations.into_iter().map(|violation| violation.line).collect()
     }
 

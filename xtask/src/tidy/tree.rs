@@ -88,7 +88,7 @@ fn is_rust(path: &str) -> bool {
 
 /// A tree of a few files, for tests.
 #[cfg(test)]
-pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
+pub(crate) fn with_files(files: &[(&str, &str)]) -> Tree {
     let mut tree = Tree::default();
     for (path, text) in files {
         tree.add(path, text);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_file_implies_its_directories() {
-        let tree = of(&[("crates/nvme/src/lib.rs", "//! x\n")]);
+        let tree = with_files(&[("crates/nvme/src/lib.rs", "//! x\n")]);
         for path in ["crates", "crates/nvme", "crates/nvme/", "crates/nvme/src/lib.rs"] {
             assert!(tree.exists(path), "{path}");
         }

@@ -96,7 +96,7 @@ mod tests {
 
     fn broken(path: &str, text: &str) -> usize {
         let mut violations = Vec::new();
-        check(&tree::of(&[(path, text)]), &mut violations);
+        check(&tree::with_files(&[(path, text)]), &mut violations);
         violations.len()
     }
 

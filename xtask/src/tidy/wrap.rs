@@ -102,7 +102,7 @@ impl<'a> Line<'a> {
         Self { prefix: line[..end].to_owned(), text: line[end..].strip_prefix(' ').unwrap_or(&line[end..]), is_text }
     }
 
-    fn whole(&self) -> String {
+    fn full_text(&self) -> String {
         join(&self.prefix, "", self.text)
     }
 }
@@ -122,7 +122,7 @@ fn wrapped<'a>(lines: impl Iterator<Item = Line<'a>>) -> String {
         fenced = line.is_text && (fenced ^ is_fence);
         if !line.is_text || fenced || is_fence || is_fixed(line.text) {
             close(open.take(), &mut out);
-            push(&line.whole(), &mut out);
+            push(&line.full_text(), &mut out);
             continue;
         }
         let indent = indent(line.text);
@@ -151,8 +151,8 @@ impl Paragraph<'_> {
 fn close(paragraph: Option<Paragraph<'_>>, out: &mut String) {
     let Some(paragraph) = paragraph else { return };
     let [first, ..] = paragraph.lines.as_slice() else { return };
-    if !paragraph.lines.iter().any(|line| is_long(&line.whole())) {
-        paragraph.lines.iter().for_each(|line| push(&line.whole(), out));
+    if !paragraph.lines.iter().any(|line| is_long(&line.full_text())) {
+        paragraph.lines.iter().for_each(|line| push(&line.full_text(), out));
         return;
     }
     let mut indent = &first.text[..indent(first.text)];

@@ -141,14 +141,14 @@ fn memory_is_bounded_whoever_fails() {
     }
     assert_eq!(throttle.addresses.len(), ADDRESSES_MAX);
     assert!(throttle.subjects.len() <= usize::try_from(STRANGERS).unwrap());
-    let newest = Subnet::of(IpAddr::from(19_999_u32.to_be_bytes()));
-    let oldest = Subnet::of(IpAddr::from(0_u32.to_be_bytes()));
+    let newest = Subnet::from_address(IpAddr::from(19_999_u32.to_be_bytes()));
+    let oldest = Subnet::from_address(IpAddr::from(0_u32.to_be_bytes()));
     assert!(throttle.addresses.contains_key(&newest) && !throttle.addresses.contains_key(&oldest));
 }
 
 #[test]
 fn a_host_has_all_addresses_of_its_network() {
-    let network = |text: &str| Subnet::of(text.parse().unwrap());
+    let network = |text: &str| Subnet::from_address(text.parse().unwrap());
     assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1:2"));
     assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
     assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));

@@ -120,7 +120,7 @@ proptest! {
             3 => all.insert(at, all[other].clone()),
             4 => {
                 // Somebody who knows how seals a line of their own.
-                let head = ChainHead { n: at as u64, hash: crate::chain::Hash::of(b"x") };
+                let head = ChainHead { n: at as u64, hash: crate::chain::Hash::of_line(b"x") };
                 all[at].1 = AuditRecord::seal(&content(1000), 1, head).1.trim_end().to_owned();
             }
             _ => all.truncate(at.max(1)),

@@ -27,7 +27,7 @@ const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct PathSpec<'a> {
     pub(crate) path: &'a Path,
     pub(crate) size_bytes: Option<u64>,
-    pub(crate) direct: Option<bool>,
+    pub(crate) uncached: Option<bool>,
     pub(crate) read_only: bool,
     pub(crate) block_bytes: Option<u32>,
 }
@@ -65,14 +65,14 @@ impl PathSpec<'_> {
             let source = Errno::ACCESS.into();
             return Err(OpenError::NotWritable { path: self.path.to_owned(), source });
         }
-        let direct = self.direct == Some(true);
-        let file = self.lock(self.open_with(direct, 0)?)?;
+        let uncached = self.uncached == Some(true);
+        let file = self.lock(self.open_with(uncached, 0)?)?;
         // Of the file that was opened and locked: the path may have changed since.
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
         if metadata.len() == 0 {
             return Err(OpenError::Empty { path: self.path.to_owned() });
         }
-        self.finish_file(file, &metadata, direct)
+        self.finish_file(file, &metadata, uncached)
     }
 
     /// Creates a sparse file, and makes its name and size durable.
@@ -115,18 +115,18 @@ impl PathSpec<'_> {
         file.sync_all().map_err(|error| self.system("put it on the medium", error))?;
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(|error| self.system("put its name on the medium", error))?;
-        let direct = self.direct == Some(true);
-        if direct {
+        let uncached = self.uncached == Some(true);
+        if uncached {
             rustix::fs::fcntl_setfl(&*file, OFlags::DIRECT)
-                .map_err(|source| OpenError::NoDirect { path: self.path.to_owned(), source: source.into() })?;
+                .map_err(|source| OpenError::CannotBypassCache { path: self.path.to_owned(), source: source.into() })?;
         }
         let metadata = file.metadata().map_err(|error| self.system("look at it", error))?;
-        self.finish_file(file, &metadata, direct)
+        self.finish_file(file, &metadata, uncached)
     }
 
-    fn open_with(&self, direct: bool, flags: i32) -> Result<File, OpenError> {
+    fn open_with(&self, uncached: bool, flags: i32) -> Result<File, OpenError> {
         let mut options = OpenOptions::new();
-        let flags = if direct { flags | libc::O_DIRECT } else { flags };
+        let flags = if uncached { flags | libc::O_DIRECT } else { flags };
         options.read(true).write(!self.read_only).custom_flags(flags);
         options.open(self.path).map_err(|source| {
             let path = self.path.to_owned();
@@ -135,7 +135,7 @@ impl PathSpec<'_> {
                 Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.read_only && self.is_readable() => {
                     OpenError::NotWritable { path, source }
                 }
-                Some(Errno::INVAL) if direct => OpenError::NoDirect { path, source },
+                Some(Errno::INVAL) if uncached => OpenError::CannotBypassCache { path, source },
                 Some(Errno::BUSY) => OpenError::Claimed { path },
                 _ => self.system("open it", source),
             }
@@ -189,11 +189,11 @@ impl PathSpec<'_> {
         }
     }
 
-    fn finish_file(&self, file: Handle, metadata: &fs::Metadata, direct: bool) -> Result<OpenFile, OpenError> {
+    fn finish_file(&self, file: Handle, metadata: &fs::Metadata, uncached: bool) -> Result<OpenFile, OpenError> {
         let size_bytes = metadata.len();
         self.check_size(size_bytes)?;
-        let block_bytes = if direct { self.direct_block_bytes(&file, size_bytes)? } else { 1 };
-        let logical_block_bytes = self.logical_block_bytes(size_bytes, block_bytes, direct)?;
+        let block_bytes = if uncached { self.uncached_block_bytes(&file, size_bytes)? } else { 1 };
+        let logical_block_bytes = self.logical_block_bytes(size_bytes, block_bytes, uncached)?;
         let punches = !self.read_only && can_punch(&file, size_bytes);
         let geometry = Geometry {
             capacity_bytes: size_bytes,
@@ -205,7 +205,7 @@ impl PathSpec<'_> {
             writes_zeroes: !self.read_only,
             volatile_cache: !self.read_only,
         };
-        Ok(self.shared(file, Kind::File, direct, geometry))
+        Ok(self.shared(file, Kind::File, uncached, geometry))
     }
 
     fn open_block_device(&self, metadata: &fs::Metadata) -> Result<OpenFile, OpenError> {
@@ -214,10 +214,10 @@ impl PathSpec<'_> {
         if properties.read_only && !self.read_only {
             return Err(OpenError::NotWritable { path: path(), source: Errno::ROFS.into() });
         }
-        let direct = self.direct.unwrap_or(true);
+        let uncached = self.uncached.unwrap_or(true);
         // O_EXCL: fails if the device is mounted or part of another one, and keeps it from becoming
         // so.
-        let file = self.open_with(direct, libc::O_EXCL)?;
+        let file = self.open_with(uncached, libc::O_EXCL)?;
         let size_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
         let size_bytes = size_bytes.map_err(|error| self.system("find out its size", error.into()))?;
         let medium_bytes = rustix::fs::ioctl_blksszget(&file);
@@ -238,19 +238,19 @@ impl PathSpec<'_> {
             deallocates: properties.punches && !self.read_only,
             deallocate_granularity_bytes: properties.discard_granularity_bytes.max(medium_bytes),
             writes_zeroes: properties.writes_zeroes && !self.read_only,
-            volatile_cache: !self.read_only && (properties.volatile_cache || !direct),
+            volatile_cache: !self.read_only && (properties.volatile_cache || !uncached),
         };
-        Ok(self.shared(file.into(), Kind::BlockDevice, direct, geometry))
+        Ok(self.shared(file.into(), Kind::BlockDevice, uncached, geometry))
     }
 
-    fn shared(&self, handle: Handle, kind: Kind, direct: bool, geometry: Geometry) -> OpenFile {
+    fn shared(&self, handle: Handle, kind: Kind, uncached: bool, geometry: Geometry) -> OpenFile {
         let path = fs::canonicalize(self.path).unwrap_or_else(|_gone| self.path.to_owned());
         OpenFile {
             handle,
             name: path.display().to_string().into(),
             path,
             kind,
-            direct,
+            uncached,
             geometry,
             capacity_bytes: AtomicU64::new(geometry.capacity_bytes),
             punches: AtomicBool::new(geometry.deallocates),
@@ -270,10 +270,10 @@ impl PathSpec<'_> {
         }
     }
 
-    fn logical_block_bytes(&self, size: u64, medium_bytes: u32, direct_file: bool) -> Result<u32, OpenError> {
+    fn logical_block_bytes(&self, size: u64, medium_bytes: u32, uncached_file: bool) -> Result<u32, OpenError> {
         let asked_bytes = self.block_bytes.unwrap_or_else(|| medium_bytes.max(512));
         if asked_bytes < medium_bytes {
-            return Err(OpenError::BlockTooSmall { name: self.name(), medium_bytes, asked_bytes, direct_file });
+            return Err(OpenError::BlockTooSmall { name: self.name(), medium_bytes, asked_bytes, uncached_file });
         }
         check_blocks(self.name(), size, asked_bytes)?;
         Ok(asked_bytes)
@@ -281,7 +281,7 @@ impl PathSpec<'_> {
 
     /// The smallest unit of direct I/O on this file. Tries it, because some file systems accept
     /// O_DIRECT when the file is opened and refuse the reads.
-    fn direct_block_bytes(&self, file: &File, size_bytes: u64) -> Result<u32, OpenError> {
+    fn uncached_block_bytes(&self, file: &File, size_bytes: u64) -> Result<u32, OpenError> {
         let mut buffer = Buffer::zeroed(4096);
         let mut refusal = Errno::INVAL;
         for (block_bytes, len) in [(512, 512), (4096, 4096)] {
@@ -293,7 +293,7 @@ impl PathSpec<'_> {
                 Err(error) => return Err(self.system("read its first blocks", error.into())),
             }
         }
-        Err(OpenError::NoDirect { path: self.path.to_owned(), source: refusal.into() })
+        Err(OpenError::CannotBypassCache { path: self.path.to_owned(), source: refusal.into() })
     }
 
     fn name(&self) -> Name {
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     fn small(path: &Path) -> PathSpec<'_> {
-        PathSpec { path, size_bytes: Some(4096), direct: None, read_only: false, block_bytes: None }
+        PathSpec { path, size_bytes: Some(4096), uncached: None, read_only: false, block_bytes: None }
     }
 
     #[test]

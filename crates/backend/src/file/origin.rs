@@ -30,7 +30,7 @@ struct Birth {
 }
 
 impl Birth {
-    fn of(metadata: &fs::Metadata) -> Self {
+    fn from_metadata(metadata: &fs::Metadata) -> Self {
         let since = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         Self { inode: metadata.ino(), at_ns: since.map_or(0, |since| since.as_nanos()) }
     }
@@ -45,7 +45,7 @@ impl Birth {
 /// The origin of a regular file.
 pub(crate) fn of_file(file: &File) -> DataOrigin {
     let Ok(metadata) = file.metadata() else { return DataOrigin::Unknown };
-    let birth = Birth::of(&metadata);
+    let birth = Birth::from_metadata(&metadata);
     if let Some((identity, made_for)) = recorded(file)
         && made_for.is_same(birth)
     {
@@ -99,7 +99,7 @@ fn decode(text: &str) -> Option<([u8; 16], Birth)> {
 /// Writes an identity beside the data of a file; whether that was possible.
 pub(crate) fn record(file: &File, identity: [u8; 16]) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
-    let Birth { inode, at_ns } = Birth::of(&metadata);
+    let Birth { inode, at_ns } = Birth::from_metadata(&metadata);
     let text = format!("1 {} {inode} {at_ns}", hex(&identity));
     fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()).is_ok()
 }

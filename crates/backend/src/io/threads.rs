@@ -17,7 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::io::remote::{Inbox, Remote};
 use crate::io::stats::IoStats;
-use crate::job::{Job, Progress, SEGMENTS_MAX, Step};
+use crate::job::{Job, JobStep, Progress, SEGMENTS_MAX};
 use crate::{Completion, Error, Vital};
 
 /// Threads per engine. Beyond a few, more of them wait for the same medium.
@@ -251,26 +251,26 @@ pub(crate) fn perform(job: &mut Job) -> Result<usize, Errno> {
     let file = Arc::clone(job.file());
     let fd = file.fd();
     match job.step() {
-        Step::Read { offset, into } => rustix::io::pread(fd, into, offset),
-        Step::Write { offset, from, sync: true } => {
+        JobStep::Read { offset, into } => rustix::io::pread(fd, into, offset),
+        JobStep::Write { offset, from, sync: true } => {
             rustix::io::pwritev2(fd, &[IoSlice::new(from)], offset, ReadWriteFlags::DSYNC)
         }
-        Step::Write { offset, from, sync: false } => rustix::io::pwrite(fd, from, offset),
-        Step::ReadSegments { offset, mut into } => rustix::io::preadv(fd, &mut into, offset),
-        Step::WriteSegments { offset, from, sync: true } => {
+        JobStep::Write { offset, from, sync: false } => rustix::io::pwrite(fd, from, offset),
+        JobStep::ReadSegments { offset, mut into } => rustix::io::preadv(fd, &mut into, offset),
+        JobStep::WriteSegments { offset, from, sync: true } => {
             rustix::io::pwritev2(fd, &from, offset, ReadWriteFlags::DSYNC)
         }
-        Step::WriteSegments { offset, from, sync: false } => rustix::io::pwritev(fd, &from, offset),
-        Step::ReadShared { offset, into } => {
+        JobStep::WriteSegments { offset, from, sync: false } => rustix::io::pwritev(fd, &from, offset),
+        JobStep::ReadShared { offset, into } => {
             let into: Vec<_> = into.io_slices().take(SEGMENTS_MAX).collect();
             ebof_region::read_at(fd, &into, offset).map_err(|error| errno(&error))
         }
-        Step::WriteShared { offset, from, sync } => {
+        JobStep::WriteShared { offset, from, sync } => {
             let from: Vec<_> = from.io_slices().take(SEGMENTS_MAX).collect();
             ebof_region::write_at(fd, &from, offset, sync).map_err(|error| errno(&error))
         }
-        Step::Allocate { mode, offset, len } => rustix::fs::fallocate(fd, mode, offset, len).map(|()| 0),
-        Step::Sync => rustix::fs::fdatasync(fd).map(|()| 0),
+        JobStep::Allocate { mode, offset, len } => rustix::fs::fallocate(fd, mode, offset, len).map(|()| 0),
+        JobStep::Sync => rustix::fs::fdatasync(fd).map(|()| 0),
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::io::registered::{CLEARED_MAX, Choice, ENTRIES, Registered};
 use crate::io::remote::{Inbox, Remote};
 use crate::io::stats::IoStats;
-use crate::job::{BATCH_MAX, Job, Progress, SEGMENTS_MAX, Step};
+use crate::job::{BATCH_MAX, Job, JobStep, Progress, SEGMENTS_MAX};
 use crate::request::segments::SharedRange;
 use crate::{Completion, Error, Region};
 
@@ -476,10 +476,10 @@ impl Drop for Ring {
 
 /// `region` is the entry of the region that the step's memory lies in, in the ring's table of
 /// buffers.
-fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Vec<libc::iovec>) -> squeue::Entry {
+fn entry_of(fd: types::Fd, step: JobStep<'_>, region: Option<u16>, vectors: &mut Vec<libc::iovec>) -> squeue::Entry {
     let sync_flag = |sync: bool| if sync { libc::RWF_DSYNC } else { 0 };
     match step {
-        Step::Read { offset, into } => {
+        JobStep::Read { offset, into } => {
             let bytes = into.as_mut_ptr();
             let len = transfer_len(into.len());
             match region {
@@ -487,7 +487,7 @@ fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Ve
                 None => opcode::Read::new(fd, bytes, len).offset(offset).build(),
             }
         }
-        Step::Write { offset, from, sync } => {
+        JobStep::Write { offset, from, sync } => {
             let bytes = from.as_ptr();
             let len = transfer_len(from.len());
             let flags = sync_flag(sync);
@@ -496,12 +496,12 @@ fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Ve
                 None => opcode::Write::new(fd, bytes, len).offset(offset).rw_flags(flags).build(),
             }
         }
-        Step::ReadSegments { offset, mut into } => {
+        JobStep::ReadSegments { offset, mut into } => {
             vectors.clear();
             vectors.extend(into.iter_mut().map(|part| vector(part.as_mut_ptr(), part.len())));
             opcode::Readv::new(fd, vectors.as_ptr(), vector_count(vectors)).offset(offset).build()
         }
-        Step::WriteSegments { offset, from, sync } => {
+        JobStep::WriteSegments { offset, from, sync } => {
             vectors.clear();
             vectors.extend(from.iter().map(|part| vector(part.as_ptr().cast_mut(), part.len())));
             opcode::Writev::new(fd, vectors.as_ptr(), vector_count(vectors))
@@ -509,11 +509,11 @@ fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Ve
                 .rw_flags(sync_flag(sync))
                 .build()
         }
-        Step::ReadShared { offset, into } => match shared_vectors(&into, vectors) {
+        JobStep::ReadShared { offset, into } => match shared_vectors(&into, vectors) {
             Some(one) => opcode::Read::new(fd, one.iov_base.cast(), transfer_len(one.iov_len)).offset(offset).build(),
             None => opcode::Readv::new(fd, vectors.as_ptr(), vector_count(vectors)).offset(offset).build(),
         },
-        Step::WriteShared { offset, from, sync } => {
+        JobStep::WriteShared { offset, from, sync } => {
             let flags = sync_flag(sync);
             match shared_vectors(&from, vectors) {
                 Some(one) => opcode::Write::new(fd, one.iov_base.cast(), transfer_len(one.iov_len))
@@ -526,10 +526,10 @@ fn entry_of(fd: types::Fd, step: Step<'_>, region: Option<u16>, vectors: &mut Ve
                     .build(),
             }
         }
-        Step::Allocate { mode, offset, len } => {
+        JobStep::Allocate { mode, offset, len } => {
             opcode::Fallocate::new(fd, len).offset(offset).mode(mode.bits().cast_signed()).build()
         }
-        Step::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        JobStep::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
     }
 }
 

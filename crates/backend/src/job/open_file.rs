@@ -21,7 +21,7 @@ pub(crate) struct OpenFile {
     /// The name in errors.
     pub(crate) name: Arc<str>,
     pub(crate) kind: Kind,
-    pub(crate) direct: bool,
+    pub(crate) uncached: bool,
     /// As it was when the device was opened. The current capacity, and whether it can punch and
     /// zero, are below.
     pub(crate) geometry: Geometry,
@@ -64,8 +64,8 @@ impl OpenFile {
         Geometry { capacity_bytes: self.capacity_bytes(), ..self.geometry }
     }
 
-    pub(crate) fn is_direct(&self) -> bool {
-        self.direct
+    pub(crate) fn bypasses_cache(&self) -> bool {
+        self.uncached
     }
 
     pub(crate) fn zero_method(&self, deallocate: bool) -> ZeroMethod {

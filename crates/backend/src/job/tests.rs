@@ -8,7 +8,7 @@ use super::*;
 use crate::job::open_file::Kind;
 use crate::{Buffer, Class, Geometry};
 
-fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {
+fn file(block_bytes: u32, uncached: bool) -> Arc<OpenFile> {
     let geometry = Geometry {
         capacity_bytes: 1 << 30,
         block_bytes,
@@ -24,7 +24,7 @@ fn file(block_bytes: u32, direct: bool) -> Arc<OpenFile> {
         path: "/a/disk.img".into(),
         name: "/a/disk.img".into(),
         kind: Kind::File,
-        direct,
+        uncached,
         geometry,
         capacity_bytes: std::sync::atomic::AtomicU64::new(geometry.capacity_bytes),
         punches: AtomicBool::new(true),
@@ -52,27 +52,27 @@ fn zeroes(len: u64, deallocate: bool, fua: bool) -> Operation {
 /// The step in a form that can be compared.
 fn step(job: &mut Job) -> String {
     match job.step() {
-        Step::Read { offset, into } => format!("read {offset}+{}", into.len()),
-        Step::Write { offset, from, sync } => {
+        JobStep::Read { offset, into } => format!("read {offset}+{}", into.len()),
+        JobStep::Write { offset, from, sync } => {
             format!("write {offset}+{}{}", from.len(), if sync { " sync" } else { "" })
         }
-        Step::ReadSegments { offset, into } => {
+        JobStep::ReadSegments { offset, into } => {
             format!("read {offset}+{:?}", lengths(into.iter().map(|part| part.len())))
         }
-        Step::WriteSegments { offset, from, sync } => {
+        JobStep::WriteSegments { offset, from, sync } => {
             let lengths = lengths(from.iter().map(|part| part.len()));
             format!("write {offset}+{lengths:?}{}", if sync { " sync" } else { "" })
         }
-        Step::ReadShared { offset, into } => {
+        JobStep::ReadShared { offset, into } => {
             format!("read {offset}+{:?} shared", lengths(into.io_slices().map(|part| part.length())))
         }
-        Step::WriteShared { offset, from, sync } => {
+        JobStep::WriteShared { offset, from, sync } => {
             let lengths = lengths(from.io_slices().map(|part| part.length()));
             format!("write {offset}+{lengths:?} shared{}", if sync { " sync" } else { "" })
         }
-        Step::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
-        Step::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
-        Step::Sync => "sync".to_owned(),
+        JobStep::Allocate { mode: PUNCH, offset, len } => format!("punch {offset}+{len}"),
+        JobStep::Allocate { offset, len, .. } => format!("zero {offset}+{len}"),
+        JobStep::Sync => "sync".to_owned(),
     }
 }
 
@@ -107,7 +107,7 @@ fn a_short_read_continues_where_it_stopped() {
 }
 
 #[test]
-fn a_short_direct_write_continues_at_the_start_of_a_block() {
+fn a_short_uncached_write_continues_at_the_start_of_a_block() {
     let file = file(4096, true);
     let mut job = job(&file, write(8192, 16384, true));
     assert_eq!(step(&mut job), "write 8192+16384 sync");
@@ -207,8 +207,8 @@ fn after_a_failed_flush_later_flushes_fail() {
 
 #[test]
 fn a_failed_fua_write_counts_as_a_failed_flush_only_behind_a_page_cache() {
-    for (direct, lost) in [(false, true), (true, false)] {
-        let file = file(512, direct);
+    for (uncached, lost) in [(false, true), (true, false)] {
+        let file = file(512, uncached);
         let mut job = job(&file, write(0, 4096, true));
         assert_eq!(ends(&mut job, Err(Errno::IO)).unwrap_err().class(), Class::MediumWrite);
         assert_eq!(file.check_cache(Action::Flush).is_err(), lost);
@@ -228,7 +228,7 @@ fn shared_memory_is_given_to_the_system_where_it_is() {
     let pieces =
         || [(0, 1024), (4096, 512), (8192, 2048)].map(|(at, bytes)| mapping.piece(at, bytes).unwrap()).to_vec();
     let mut reading = job(&file, Operation::Read { offset: 512, len: 3072, data: pieces().into() });
-    let Step::ReadShared { into, .. } = reading.step() else { panic!("shared memory is no slices") };
+    let JobStep::ReadShared { into, .. } = reading.step() else { panic!("shared memory is no slices") };
     let first = into.io_slices().next().unwrap().as_iovec();
     assert_eq!(first.iov_base.cast(), pieces()[0].address());
     assert_eq!(step(&mut reading), "read 512+[1024, 512, 1536] shared");

@@ -154,7 +154,7 @@ proptest! {
 
     // @test data.reads-last-write
     #[test]
-    fn a_direct_file_is_an_array_of_bytes(acts in acts(4096)) {
+    fn an_uncached_file_is_an_array_of_bytes(acts in acts(4096)) {
         let directory = tempfile::tempdir().unwrap();
         if !direct_works(directory.path()) {
             return Ok(());

@@ -16,7 +16,7 @@ const MANY: usize = 1124;
 const USES: u64 = 8;
 
 /// A file with direct I/O and a ring that registers; `None`, with a message, if not available.
-fn direct_file() -> Option<(TempDir, Arc<dyn Device>, Io)> {
+fn uncached_file() -> Option<(TempDir, Arc<dyn Device>, Io)> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     if !direct_works(directory.path()) {
         return None;
@@ -56,7 +56,7 @@ fn write(device: &dyn Device, io: &mut Io, offset: u64, buffer: Buffer, fua: boo
 
 #[test]
 fn registered_memory_transfers_the_same_bytes() {
-    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let Some((_directory, device, mut io)) = uncached_file() else { return };
     let registered = io.stats().registered;
     // Sixteen buffers of one region, two with regions of their own.
     let mut buffers = Buffer::zeroed_together(16 << 10, 16);
@@ -81,7 +81,7 @@ fn registered_memory_transfers_the_same_bytes() {
 
 #[test]
 fn there_may_be_more_regions_than_registration_entries() {
-    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let Some((_directory, device, mut io)) = uncached_file() else { return };
     let registered = io.stats().registered;
     let mut write_and_read = |mut buffer: Buffer, byte: u8| {
         buffer.as_mut_slice().fill(byte);
@@ -105,7 +105,7 @@ fn there_may_be_more_regions_than_registration_entries() {
 
 #[test]
 fn memory_registered_with_one_ring_can_be_used_by_others_and_after_its_end() {
-    let Some((_directory, device, mut first)) = direct_file() else { return };
+    let Some((_directory, device, mut first)) = uncached_file() else { return };
     let mut second = Io::with_engine(16, Engine::Uring).unwrap();
     let mut buffer = (0..=USES).fold(Buffer::zeroed(8192), |buffer, _| read(&*device, &mut first, 0, buffer));
     for round in 0..3_u8 {
@@ -123,7 +123,7 @@ fn memory_registered_with_one_ring_can_be_used_by_others_and_after_its_end() {
 
 #[test]
 fn a_region_given_to_a_memory_drive_frees_its_entry() {
-    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let Some((_directory, device, mut io)) = uncached_file() else { return };
     let memory = open_text("mem:4Mi");
     let mut buffer = Buffer::zeroed(MIB);
     for _ in 0..=USES {
@@ -161,7 +161,7 @@ fn registered_buffers(device: &dyn Device, io: &mut Io, bytes: usize) -> Vec<Buf
 
 #[test]
 fn freed_memory_is_unpinned() {
-    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let Some((_directory, device, mut io)) = uncached_file() else { return };
     let before = pinned_mib();
     let is_pinned = || pinned_mib() >= before + 24;
 
@@ -195,7 +195,7 @@ fn freed_memory_is_unpinned() {
 
 #[test]
 fn nothing_is_registered_while_freed_memory_is_still_pinned() {
-    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let Some((_directory, device, mut io)) = uncached_file() else { return };
     let registered = io.stats().registered;
     let many = |io: &mut Io, buffers: Vec<Buffer>| -> Vec<Buffer> {
         let mut back = Vec::new();
@@ -229,7 +229,7 @@ fn nothing_is_registered_while_freed_memory_is_still_pinned() {
 
 #[test]
 fn a_request_with_registered_memory_may_be_in_progress_when_the_ring_ends() {
-    let Some((_directory, device, mut io)) = direct_file() else { return };
+    let Some((_directory, device, mut io)) = uncached_file() else { return };
     let mut buffers = Buffer::zeroed_together(64 << 10, 8);
     for round in 0..3 {
         for (tag, buffer) in (0..).zip(buffers.drain(..)) {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step};
+use ebof_idle::{Idle, IdleStep};
 use ebof_initiator::queues::Pending;
 use ebof_initiator::{Completion, Data, Queues};
 use ebof_nvme::Sqe;
@@ -114,13 +114,13 @@ impl SharedLane {
             let now_us = self.now_us();
             self.idle.set_work(self.completed);
             match self.idle.step(now_us) {
-                Step::GiveWay => {
+                IdleStep::GiveWay => {
                     for sqe in self.kinds.iter().flatten() {
                         self.queues.poll(sqe);
                     }
                     self.idle.give_way(now_us);
                 }
-                Step::Sleep(bound_us) => {
+                IdleStep::Sleep(bound_us) => {
                     self.park(deadline - now, bound_us);
                 }
             }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ebof_region::Buffer;
-use ebof_verbs::{Attributes, ConnectOptions, Connecting, Handshake, Held, Network, Remote, WorkCompletion};
+use ebof_verbs::{Attributes, ConnectOptions, Connecting, Handshake, HeldMemory, Network, Remote, WorkCompletion};
 use hdrhistogram::Histogram;
 
 use super::end::{PairEnd, SILENCE_MAX, nap, patient};
@@ -123,7 +123,7 @@ struct Measurement {
     bytes: u32,
     depth: u32,
     /// The memory of RDMA READs and WRITEs; all use the same.
-    held: Option<Held>,
+    held: Option<HeldMemory>,
     remote: Remote,
 }
 

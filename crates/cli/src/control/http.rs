@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_in_the_error() {
-        let mut refused = Refused::whole(MistakeKind::Value, "one", "do this");
+        let mut refused = Refused::because(MistakeKind::Value, "one", "do this");
         assert_eq!(failure(422, &refused).to_string(), "one\n  do this");
-        refused.mistakes.extend(Refused::whole(MistakeKind::Value, "two", "do that").mistakes);
+        refused.mistakes.extend(Refused::because(MistakeKind::Value, "two", "do that").mistakes);
         assert_eq!(
             failure(422, &refused).to_string(),
             "2 mistakes, and nothing was changed\n  one; do this\n  two; do that"

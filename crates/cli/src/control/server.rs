@@ -44,7 +44,7 @@ pub(crate) enum Trust {
 pub(crate) struct Fingerprint(pub(super) [u8; 32]);
 
 impl Fingerprint {
-    fn of(certificate: &[u8]) -> Self {
+    fn from_certificate(certificate: &[u8]) -> Self {
         Self(Sha256::digest(certificate).into())
     }
 
@@ -119,7 +119,7 @@ impl Connection {
         }
         let certificate = stream.conn.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.ok_or_else(|| failed(&"it shows no certificate", unreachable))?;
-        check(&format!("{host}:{port}"), Fingerprint::of(certificate), trust)?;
+        check(&format!("{host}:{port}"), Fingerprint::from_certificate(certificate), trust)?;
         Ok(Self::Tls(Box::new(stream)))
     }
 

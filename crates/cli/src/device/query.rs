@@ -31,7 +31,7 @@ impl Identify {
     }
 
     /// A data structure of a namespace.
-    pub(crate) const fn of(cns: Cns, nsid: Nsid) -> Self {
+    pub(crate) const fn for_namespace(cns: Cns, nsid: Nsid) -> Self {
         Self { cns, nsid, cntid: 0, csi: 0 }
     }
 
@@ -58,7 +58,7 @@ pub(crate) fn controller(device: &mut dyn Device) -> Option<Box<IdentifyControll
 
 /// Identify Namespace of an active namespace.
 pub(crate) fn namespace(device: &mut dyn Device, nsid: Nsid) -> Option<Box<IdentifyNamespace>> {
-    let data: Box<IdentifyNamespace> = identify(device, Identify::of(Cns::NAMESPACE, nsid))?;
+    let data: Box<IdentifyNamespace> = identify(device, Identify::for_namespace(Cns::NAMESPACE, nsid))?;
     (data.nsze.get() > 0).then_some(data)
 }
 

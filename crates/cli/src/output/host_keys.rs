@@ -90,7 +90,7 @@ pub(crate) fn disturbed(change: &KeysChange) -> Vec<String> {
 
 impl ShownKeyChange<'_> {
     /// What was done, without the key.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let mut text = String::new();
         if let Some(key) = &self.change.added {
             let hash = key.hash.as_ref().map(|hash| format!(", {hash}")).unwrap_or_default();
@@ -151,7 +151,7 @@ fn named(key: &KeyStatus) -> &str {
 
 impl View for ShownKeyChange<'_> {
     fn text(&self, _verbose: bool) -> String {
-        self.printed.map_or_else(|| self.told(), |key| format!("{key}\n"))
+        self.printed.map_or_else(|| self.summary(), |key| format!("{key}\n"))
     }
 
     fn json(&self, _verbose: bool) -> Object {
@@ -229,11 +229,11 @@ mod tests {
             ShownKeyChange { outcome: KeyOutcome::Rotated, change: &change, file, printed: None, old_place: None };
         insta::assert_snapshot!(rotated.text(false));
         let of_configuration = ShownKeyChange { old_place: Some("/etc/ebof/keys/blade1"), ..rotated };
-        let told = of_configuration.told();
+        let told = of_configuration.summary();
         assert!(told.contains("takes its place in /etc/ebof/keys/blade1") && !told.contains("--old"), "{told}");
         assert!(told.contains("`dhchap_key` is taken out of its [[hosts]]"), "{told}");
         let ctrl = KeysChange::new(Some(status("k3", KeyKind::DhchapCtrl)), Vec::new(), true, Vec::new(), Vec::new());
-        let told = ShownKeyChange { outcome: KeyOutcome::Added, change: &ctrl, ..of_configuration }.told();
+        let told = ShownKeyChange { outcome: KeyOutcome::Added, change: &ctrl, ..of_configuration }.summary();
         assert!(told.contains("--dhchap-secret-file OWN_FILE --dhchap-ctrl-secret-file blade1.key"), "{told}");
         let rotated =
             ShownKeyChange { outcome: KeyOutcome::Rotated, change: &change, file, printed: None, old_place: None };
@@ -245,7 +245,7 @@ mod tests {
             old_place: None,
         };
         assert_eq!(printed.text(false), "DHHC-1:x\n");
-        assert!(!printed.told().contains("DHHC"), "{}", printed.told());
+        assert!(!printed.summary().contains("DHHC"), "{}", printed.summary());
         assert!(printed.json(false).to_text().unwrap().contains("\"key\": \"DHHC-1:x\""));
         assert!(!rotated.json(false).to_text().unwrap().contains("\"key\""));
     }

@@ -101,7 +101,7 @@ impl Fields {
         if !event.vendor.is_empty() {
             fields.text("vs_info", digits(event.vendor));
         }
-        if !fields.known(event.header.kind(), event.data) {
+        if !fields.add_known(event.header.kind(), event.data) {
             fields.text("data", digits(event.data));
         }
         fields
@@ -127,7 +127,7 @@ impl Fields {
     }
 
     /// Adds the data of a known kind; `false` if the kind or its length is unknown.
-    fn known(&mut self, kind: EventKind, data: &[u8]) -> bool {
+    fn add_known(&mut self, kind: EventKind, data: &[u8]) -> bool {
         match kind {
             EventKind::SMART_SNAPSHOT => self.smart(data),
             EventKind::FIRMWARE_COMMIT => self.data(&FIRMWARE_COMMIT, data),

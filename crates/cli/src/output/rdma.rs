@@ -185,7 +185,7 @@ impl View for ClientView {
                 .with("depth", measured.depth)
                 .with("count", measured.count)
                 .with("time_ns", nanoseconds(measured.time))
-                .with("bytes_per_second", whole(measured.bandwidth()))
+                .with("bytes_per_second", rounded(measured.bandwidth()))
                 .with("latency_bytes", measured.latency_bytes)
                 .with("latency_count", count)
                 .with("latency_min_ns", nanoseconds(min))
@@ -235,7 +235,7 @@ fn micros(time: Duration) -> f64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes per second, not negative")]
-fn whole(value: f64) -> u64 {
+fn rounded(value: f64) -> u64 {
     value.round() as u64
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct PropertyView {
 }
 
 impl PropertyView {
-    fn known(&self) -> Option<(&'static str, &'static str)> {
+    fn known_property(&self) -> Option<(&'static str, &'static str)> {
         let known = PROPERTIES.iter().find(|(offset, ..)| *offset == self.offset);
         known.map(|(_, symbol, _, name)| (*symbol, *name))
     }
@@ -76,7 +76,7 @@ impl PropertyView {
 
 impl View for PropertyView {
     fn text(&self, verbose: bool) -> String {
-        let (symbol, name) = self.known().unwrap_or(("", "Unknown"));
+        let (symbol, name) = self.known_property().unwrap_or(("", "Unknown"));
         let word = if self.verb == "get-property" { "property" } else { self.verb };
         let mut text = format!("{word}: {:#04x} ({name}), value: {:x}\n", self.offset, self.value);
         if verbose {
@@ -86,7 +86,7 @@ impl View for PropertyView {
     }
 
     fn json(&self, _verbose: bool) -> Object {
-        let known = self.known();
+        let known = self.known_property();
         let document = if self.verb == "get-property" {
             Object::document(self.verb, 2)
                 .with("property", format!("{:#04x}", self.offset))

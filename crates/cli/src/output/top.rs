@@ -162,7 +162,7 @@ impl ShownTop {
     }
 
     /// What everything did together.
-    fn whole(&self) -> Flow {
+    fn total(&self) -> Flow {
         let sum = |rows: &[Row<'_>]| {
             // `sum` begins with -0.
             let total = |of: fn(&Flow) -> f32| rows.iter().fold(0.0, |sum, row| sum + of(&row.sample.all));
@@ -275,7 +275,7 @@ fn live_rows<'a>(live: &'a LiveTable, kind: Kind) -> Vec<Row<'a>> {
 
 impl View for ShownTop {
     fn text(&self, _verbose: bool) -> String {
-        let whole = self.whole();
+        let whole = self.total();
         let time = match self.time_unix_ms() {
             0 => "nothing measured yet".to_owned(),
             unix_ms => date_time(unix_ms),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebof_tune::{Goal, Report, Setting, State, Step, StepOutcome, Tunable, Whose};
+use ebof_tune::{Goal, Report, Setting, SettingStep, State, StepOutcome, Tunable, Whose};
 
 use super::View;
 use super::json::{Json, Object};
@@ -19,10 +19,10 @@ pub(crate) enum TuneView {
         recorded: Option<usize>,
     },
     /// What was found, and what became of what differed.
-    Applied { goal: Goal, report: Report, steps: Vec<Step>, recorded: usize },
+    Applied { goal: Goal, report: Report, steps: Vec<SettingStep>, recorded: usize },
     /// What became of what was changed before.
     Undone {
-        steps: Vec<Step>,
+        steps: Vec<SettingStep>,
         recorded: usize,
         /// Changes of an earlier boot.
         outdated: usize,
@@ -90,7 +90,7 @@ fn setting_json(setting: &Setting) -> Object {
         .with("source", setting.tunable.source())
 }
 
-fn step_json(step: &Step) -> Object {
+fn step_json(step: &SettingStep) -> Object {
     let (found, reason) = match &step.outcome {
         StepOutcome::Adjusted { found } | StepOutcome::Kept { found } => (Some(found.clone()), None),
         StepOutcome::Failed { reason } | StepOutcome::Unavailable { reason } => (None, Some(reason.clone())),
@@ -255,7 +255,7 @@ fn reasons(report: &Report) -> String {
     text
 }
 
-fn applied_text(report: &Report, steps: &[Step], verbose: bool) -> String {
+fn applied_text(report: &Report, steps: &[SettingStep], verbose: bool) -> String {
     let mut text = steps_text(steps, verbose);
     let by_hand = report.settings.iter().filter(|setting| setting.state.name() == "by-hand").count();
     let failed = failed(steps);
@@ -270,7 +270,7 @@ fn applied_text(report: &Report, steps: &[Step], verbose: bool) -> String {
     text + &failed_text(failed)
 }
 
-fn undone_text(steps: &[Step], outdated: usize, verbose: bool) -> String {
+fn undone_text(steps: &[SettingStep], outdated: usize, verbose: bool) -> String {
     let mut text = steps_text(steps, verbose);
     if outdated > 0 {
         let _infallible = writeln!(text, "{} before this boot, which has undone it.", counted(outdated, "changed"));
@@ -284,7 +284,7 @@ fn undone_text(steps: &[Step], outdated: usize, verbose: bool) -> String {
     text + &failed_text(failed(steps))
 }
 
-fn failed(steps: &[Step]) -> usize {
+fn failed(steps: &[SettingStep]) -> usize {
     steps.iter().filter(|step| matches!(step.outcome, StepOutcome::Failed { .. })).count()
 }
 
@@ -303,7 +303,7 @@ fn counted(count: usize, done: &str) -> String {
 }
 
 /// A line for each step, those with the same result in one unless it is `verbose`.
-fn steps_text(steps: &[Step], verbose: bool) -> String {
+fn steps_text(steps: &[SettingStep], verbose: bool) -> String {
     let mut merged: Vec<(Tunable, String, Vec<Whose>)> = Vec::new();
     for step in steps {
         let (tunable, whose, what) = (step.knob.tunable(), step.knob.whose(), what_became(step));
@@ -323,7 +323,7 @@ fn steps_text(steps: &[Step], verbose: bool) -> String {
     text
 }
 
-fn what_became(step: &Step) -> String {
+fn what_became(step: &SettingStep) -> String {
     let from = step.from.as_deref().unwrap_or("?");
     let to = &step.to;
     match &step.outcome {
@@ -377,8 +377,8 @@ mod tests {
         Report { settings }
     }
 
-    fn steps() -> Vec<Step> {
-        let step = |knob, from: &str, to: &str, outcome| Step {
+    fn steps() -> Vec<SettingStep> {
+        let step = |knob, from: &str, to: &str, outcome| SettingStep {
             knob,
             from: Some(from.to_owned()),
             to: to.to_owned(),

@@ -27,7 +27,7 @@ pub(crate) struct AnaLog {
 }
 
 impl AnaLog {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<AnaView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<AnaView> {
         let identify = command::identify_controller(device)?;
         if identify.cmic & field::cmic::ANA == 0 {
             let message = format!("{} reports no Asymmetric Namespace Access: bit 3 of cmic is 0", device.name());
@@ -83,16 +83,18 @@ mod tests {
     #[test]
     fn the_log_is_shown_as_nvme_cli_does() {
         let mut fake = Fake::controller([controller(8), FakeAnswer::data(&log())]);
-        let view = verb("x nvme0").on(&mut fake).unwrap();
+        let view = verb("x nvme0").run_on(&mut fake).unwrap();
         insta::assert_snapshot!(view.text(false));
         insta::assert_snapshot!(view.json(false).to_text().unwrap());
         assert_eq!((fake.last().sqe.cdw10.get() & 0xff, fake.last().room), (0x0c, 16 + 2 * 32 + 8 * 4));
-        verb("x nvme0 --groups").on(&mut Fake::controller([controller(8), FakeAnswer::data(&log()[..16])])).unwrap();
+        verb("x nvme0 --groups")
+            .run_on(&mut Fake::controller([controller(8), FakeAnswer::data(&log()[..16])]))
+            .unwrap();
     }
 
     #[test]
     fn a_controller_without_the_log_is_reported() {
-        let error = verb("x nvme0").on(&mut Fake::controller([controller(0)])).err().unwrap().to_string();
+        let error = verb("x nvme0").run_on(&mut Fake::controller([controller(0)])).err().unwrap().to_string();
         assert!(error.contains("bit 3 of cmic is 0"), "{error}");
     }
 
@@ -101,7 +103,7 @@ mod tests {
         let mut endless = log();
         endless[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
         let error =
-            verb("x nvme0").on(&mut Fake::controller([controller(8), FakeAnswer::data(&endless)])).err().unwrap();
+            verb("x nvme0").run_on(&mut Fake::controller([controller(8), FakeAnswer::data(&endless)])).err().unwrap();
         assert!(error.to_string().contains("goes beyond"), "{error}");
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ebof_bench::{Ioengine, Job, LoadProgress, Mix, Phase, QueueUse, Rate, Report, Source};
+use ebof_bench::{Ioengine, Job, LoadPhase, LoadProgress, Mix, QueueUse, Rate, Report, Source};
 use ebof_initiator::{Options, split_paths};
 use ebof_manage::units::parse_fio_size;
 use ebof_nvme::Nsid;
@@ -265,7 +265,7 @@ fn measure(source: &Source, jobs: &[Job], queues: QueueUse, stop: &AtomicBool) -
 }
 
 fn live(progress: &LoadProgress) -> String {
-    let phase = if progress.phase == Phase::Ramp { "ramp: " } else { "" };
+    let phase = if progress.phase == LoadPhase::Ramp { "ramp: " } else { "" };
     let mut text = format!("{phase}{:.0} IOPS, {:.1} MB/s", progress.iops, progress.bytes_per_s / 1e6);
     if progress.total.is_none() {
         text += &format!(", {} so far", si(progress.bytes.into()));

@@ -57,7 +57,7 @@ struct Action {
 }
 
 impl Blocks {
-    fn on(&self, device: &mut dyn Device, action: &Action) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device, action: &Action) -> anyhow::Result<Done> {
         let &Action { verb, opcode, directive, deallocate, may_use } = action;
         let nsid = self.namespace.nsid(device)?;
         refuse_in_use(verb, device, nsid, may_use)?;
@@ -92,7 +92,7 @@ pub(crate) struct WriteZeroes {
 }
 
 impl WriteZeroes {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let action = Action {
             verb: "write-zeroes",
             opcode: nvm::WRITE_ZEROES,
@@ -100,7 +100,7 @@ impl WriteZeroes {
             deallocate: self.deac,
             may_use: self.force,
         };
-        self.blocks.on(device, &action)
+        self.blocks.run_on(device, &action)
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let action = Action {
             verb: "verify",
             opcode: nvm::VERIFY,
@@ -120,7 +120,7 @@ impl Verify {
             deallocate: false,
             may_use: true,
         };
-        self.blocks.on(device, &action)
+        self.blocks.run_on(device, &action)
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct WriteUncor {
 }
 
 impl WriteUncor {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.namespace.nsid(device)?;
         refuse_in_use("write-uncor", device, nsid, self.force)?;
         let range = BlockRange::new(self.start_block, u32::from(self.block_count) + 1);
@@ -163,7 +163,7 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         // As nvme-cli: a controller's flush is for all its namespaces.
         let nsid = self.namespace_id.map(Nsid).or_else(|| device.nsid()).unwrap_or(Nsid::ALL);
         let mut nsids = vec![nsid];
@@ -172,7 +172,7 @@ impl Flush {
             if broadcast != vwc::FLUSH_BROADCAST {
                 // The controller does not support a Flush of all namespaces: send one for each.
                 let list: Box<NamespaceList> =
-                    command::identify(device, Identify::of(Cns::ACTIVE_NAMESPACE_LIST, Nsid::NONE))?;
+                    command::identify(device, Identify::for_namespace(Cns::ACTIVE_NAMESPACE_LIST, Nsid::NONE))?;
                 nsids = list.iter().collect();
             }
         }

@@ -35,7 +35,7 @@ impl BootPartLog {
     pub(crate) fn run(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let path = self.output_file.display();
         let mut file = None;
-        let done = self.on(device, &mut |bytes| {
+        let done = self.run_on(device, &mut |bytes| {
             // Made when there is something for it.
             let file = match &mut file {
                 Some(file) => file,
@@ -46,7 +46,11 @@ impl BootPartLog {
         Ok(done.with("file", path.to_string()))
     }
 
-    fn on(&self, device: &mut dyn Device, write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<Done> {
+    fn run_on(
+        &self,
+        device: &mut dyn Device,
+        write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Done> {
         let page = GetLogPage { lsp: self.lsp, ..command::log_page(Lid::BOOT_PARTITION) };
         let mut header = [0; HEADER_BYTES];
         command::read_log(device, Nsid::ALL, page, &mut header)?;
@@ -80,7 +84,7 @@ mod tests {
         let verb: BootPartLog = parse("x nvme0 -f out -s 1");
         let mut fake = Fake::controller([FakeAnswer::data(&header)]);
         let mut written = 0;
-        verb.on(&mut fake, &mut |bytes| {
+        verb.run_on(&mut fake, &mut |bytes| {
             written += bytes.len();
             Ok(())
         })
@@ -95,7 +99,7 @@ mod tests {
     fn a_controller_without_one_is_told_and_no_file_is_made() {
         let verb: BootPartLog = parse("x nvme0 -f out");
         let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_LOG_PAGE.dnr())]);
-        let error = verb.on(&mut fake, &mut |_| panic!("nothing to write")).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake, &mut |_| panic!("nothing to write")).err().unwrap().to_string();
         assert!(error.contains("no log page 0x15") && error.contains("supported-log-pages"), "{error}");
     }
 }

@@ -111,9 +111,9 @@ fn named<'a>(args: &'a [OsString], option: &str) -> Option<&'a str> {
 /// which is the one behind the socket `control` if the line names one.
 fn with_values(command: Command, control: Option<&Path>, of_target: bool) -> Command {
     let of_target = of_target || ["target", "config"].contains(&command.get_name());
-    let command = command.mut_args(|argument| match known(&argument, of_target) {
+    let command = command.mut_args(|argument| match completion_of(&argument, of_target) {
         Some(Known::Socket) => argument.add(ArgValueCompleter::new(complete_socket)),
-        Some(known) => {
+        Some(completion_of) => {
             let control = control.map(Path::to_owned);
             argument.add(ArgValueCandidates::new(move || candidates(known, control.clone())))
         }
@@ -122,7 +122,7 @@ fn with_values(command: Command, control: Option<&Path>, of_target: bool) -> Com
     command.mut_subcommands(|verb| with_values(verb, control, of_target))
 }
 
-fn known(argument: &Arg, of_target: bool) -> Option<Known> {
+fn completion_of(argument: &Arg, of_target: bool) -> Option<Known> {
     let id = argument.get_id().as_str();
     let name = argument.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
     match (name, id) {
@@ -252,7 +252,7 @@ mod tests {
         let command = program.command();
         let of = |path: &[&str], id: &str| {
             let verb = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
-            known(verb.get_arguments().find(|argument| argument.get_id() == id).unwrap(), path[0] == "target")
+            completion_of(verb.get_arguments().find(|argument| argument.get_id() == id).unwrap(), path[0] == "target")
         };
         assert_eq!(of(&["connect"], "nqn"), Some(Known::Nqn));
         assert_eq!(of(&["connect"], "traddr"), Some(Known::Address));

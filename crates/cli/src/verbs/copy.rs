@@ -85,7 +85,7 @@ pub(crate) struct CopyBlocks {
 impl CopyBlocks {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let (format, sources) = self.sources()?;
-        on_device(&self.device, Needs::Io, global, |device| self.on(device, format, &sources))
+        on_device(&self.device, Needs::Io, global, |device| self.run_on(device, format, &sources))
     }
 
     fn sources(&self) -> Result<(CopyFormat, Vec<CopySource>), Failure> {
@@ -137,7 +137,7 @@ impl CopyBlocks {
         source
     }
 
-    fn on(&self, device: &mut dyn Device, format: CopyFormat, sources: &[CopySource]) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device, format: CopyFormat, sources: &[CopySource]) -> anyhow::Result<Done> {
         let nsid = namespace_of(device, self.namespace_id)?;
         refuse_in_use("copy", device, nsid, self.force)?;
         if format.names_namespace() {
@@ -197,7 +197,7 @@ mod tests {
     fn run(line: &str, fake: &mut Fake) -> anyhow::Result<Done> {
         let verb = parse(line);
         let (format, sources) = verb.sources()?;
-        verb.on(fake, format, &sources)
+        verb.run_on(fake, format, &sources)
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) struct CrossCtrlResetLog {
 }
 
 impl CrossCtrlResetLog {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<CrossControllerResetView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<CrossControllerResetView> {
         let lsp = if self.remove_completed { cross_controller_reset_lsp::REMOVE_COMPLETED } else { 0 };
         let page = GetLogPage { lsp, retain_event: self.rae, ..command::log_page(Lid::CROSS_CONTROLLER_RESET) };
         let mut data = vec![0; BYTES];
@@ -47,12 +47,12 @@ mod tests {
         log[..24]
             .copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 7, 0, 0xff, 0xff, 0, 3, 3, 0, 255, 0, 0xff, 0xff, 1, 3]);
         let mut fake = Fake::controller([FakeAnswer::data(&log)]);
-        let view = verb("x nvme0 -R").on(&mut fake).unwrap();
+        let view = verb("x nvme0 -R").run_on(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.cdw10.get() & 0xffff, 0x011e);
         insta::assert_snapshot!(view.text(true));
         insta::assert_snapshot!(view.json(false).to_text().unwrap());
         let mut fake = Fake::controller([FakeAnswer::data(&log)]);
-        verb("x nvme0 --rae").on(&mut fake).unwrap();
+        verb("x nvme0 --rae").run_on(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.cdw10.get() & 0xffff, 0x801e);
     }
 }

@@ -113,11 +113,11 @@ impl DirSend {
             None => Vec::new(),
         };
         on_device(&self.operation.device, Needs::Admin, &self.operation.shown.apply(global), |device| {
-            self.on(device, data)
+            self.run_on(device, data)
         })
     }
 
-    fn on(&self, device: &mut dyn Device, mut data: Vec<u8>) -> anyhow::Result<DirectiveView> {
+    fn run_on(&self, device: &mut dyn Device, mut data: Vec<u8>) -> anyhow::Result<DirectiveView> {
         let bytes = self.operation.check(&SENDS, 0)?;
         if bytes > 0 && data.is_empty() {
             return Err(Failure::usage("--data-len without data", "give --input-file, too").into());
@@ -157,10 +157,12 @@ const RECEIVES: [(u8, u8, &str); 4] = [
 
 impl DirReceive {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.operation.device, Needs::Admin, &self.operation.shown.apply(global), |device| self.on(device))
+        on_device(&self.operation.device, Needs::Admin, &self.operation.shown.apply(global), |device| {
+            self.run_on(device)
+        })
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<DirectiveView> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<DirectiveView> {
         let default_bytes = match (self.operation.dir_type, self.operation.dir_oper) {
             (IDENTIFY, PARAMETERS) => 4096,
             (STREAMS, PARAMETERS) => 32,
@@ -191,20 +193,20 @@ mod tests {
     fn both_are_sent_as_nvme_cli_does() {
         let verb: DirReceive = parse("x nvme0n1 -D 1 -O 1 -n 2");
         let mut fake = Fake::controller([FakeAnswer::data(&[8, 0, 4]).with_dw0(7)]);
-        let text = verb.on(&mut fake).unwrap().text(true);
+        let text = verb.run_on(&mut fake).unwrap().text(true);
         let sqe = fake.last().sqe;
         assert_eq!((sqe.opcode, sqe.nsid(), sqe.cdw10.get(), sqe.cdw11.get()), (0x1a, Nsid(2), 7, 0x0101));
         assert!(text.contains("result 0x7") && text.contains("Max Streams Limit (MSL)"), "{text}");
 
         let verb: DirReceive = parse("x nvme0n1 -D 1 -O 3 -r 4");
         let mut fake = Fake::namespace(1, [FakeAnswer::ok().with_dw0(4)]);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         let sqe = fake.last().sqe;
         assert_eq!((sqe.nsid(), sqe.cdw10.get(), sqe.cdw12.get(), fake.last().room), (Nsid(1), 0, 4, 0));
 
         let verb: DirSend = parse("x nvme0n1 -D 0 -O 1 -T 1 -e 1");
         let mut fake = Fake::namespace(1, []);
-        verb.on(&mut fake, Vec::new()).unwrap();
+        verb.run_on(&mut fake, Vec::new()).unwrap();
         let sqe = fake.last().sqe;
         assert_eq!((sqe.opcode, sqe.cdw11.get(), sqe.cdw12.get()), (0x19, 1, 0x101));
     }
@@ -213,13 +215,13 @@ mod tests {
     fn what_does_not_exist_is_said_and_nothing_is_sent() {
         let mut fake = Fake::namespace(1, []);
         for line in ["x nvme0n1 -D 0 -O 9", "x nvme0n1 -D 7 -O 1"] {
-            let error = parse::<DirReceive>(line).on(&mut fake).err().unwrap().to_string();
+            let error = parse::<DirReceive>(line).run_on(&mut fake).err().unwrap().to_string();
             assert!(error.contains("there is no operation") && error.contains("-D 1 -O 2"), "{error}");
         }
-        assert!(parse::<DirSend>("x nvme0n1 -O 1").on(&mut fake, Vec::new()).is_err(), "no --target-dir");
+        assert!(parse::<DirSend>("x nvme0n1 -O 1").run_on(&mut fake, Vec::new()).is_err(), "no --target-dir");
         assert!(fake.asked.is_empty());
         let mut fake = Fake::namespace(1, [FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
-        let error = parse::<DirReceive>("x nvme0n1 -O 1").on(&mut fake).err().unwrap().to_string();
+        let error = parse::<DirReceive>("x nvme0n1 -O 1").run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("it has no directives") && error.contains("bit 5 of oacs"), "{error}");
     }
 }

@@ -60,14 +60,14 @@ impl PersistentEventLog {
         }
         let mut device = self.device.open(Needs::Admin, global)?;
         let global = self.shown.apply(global);
-        match self.on(&mut *device)? {
+        match self.run_on(&mut *device)? {
             Read::Log(data) => show(&global, &PersistentView { device: device.name().to_owned(), data })?,
             Read::Nothing(line) => show(&global, &Done::new("persistent-event-log", device.name(), line))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Read> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Read> {
         match self.action {
             Some(persistent_event_lsp::RELEASE) => {
                 act(device, persistent_event_lsp::RELEASE)?;
@@ -156,12 +156,16 @@ impl TelemetryLog {
             let path = self.output_file.display();
             let mut file = File::create(&self.output_file).with_context(|| format!("making {path}"))?;
             let done =
-                self.on(device, &mut |bytes| file.write_all(bytes).with_context(|| format!("writing {path}")))?;
+                self.run_on(device, &mut |bytes| file.write_all(bytes).with_context(|| format!("writing {path}")))?;
             Ok(done.with("file", path.to_string()))
         })
     }
 
-    fn on(&self, device: &mut dyn Device, write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<Done> {
+    fn run_on(
+        &self,
+        device: &mut dyn Device,
+        write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Done> {
         let area = self.mcda.filter(|&area| area > 0).unwrap_or(self.data_area);
         if area == 4 {
             allow_area_4(device)?;
@@ -225,7 +229,7 @@ pub(crate) struct SanitizeLogVerb {
 }
 
 impl SanitizeLogVerb {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SanitizeLog>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SanitizeLog>> {
         let page = GetLogPage { retain_event: self.rae, ..command::log_page(Lid::SANITIZE_STATUS) };
         let data = command::log(device, Nsid::ALL, page)?;
         Ok(sanitize_view(device.name(), data))
@@ -241,7 +245,7 @@ pub(crate) struct EnduranceLog {
 }
 
 impl EnduranceLog {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<EnduranceGroupInformation>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<EnduranceGroupInformation>> {
         let page = GetLogPage { lsi: self.group_id, ..command::log_page(Lid::ENDURANCE_GROUP) };
         let data = command::log(device, Nsid::ALL, page)?;
         Ok(endurance_view(device.name(), self.group_id, data))
@@ -287,7 +291,7 @@ mod tests {
         let log = FakeAnswer::data(header.as_bytes());
         let mut fake = Fake::controller([log.clone(), log.clone()]);
         let verb: PersistentEventLog = parse("x nvme0");
-        let Read::Log(data) = verb.on(&mut fake).unwrap() else { panic!("a log") };
+        let Read::Log(data) = verb.run_on(&mut fake).unwrap() else { panic!("a log") };
         assert_eq!(data.len(), 8512);
         let gets = gets(&fake);
         assert_eq!(gets.iter().map(|get| get.lsp).collect::<Vec<_>>(), [1, 0, 0, 0, 2]);
@@ -295,21 +299,21 @@ mod tests {
 
         let verb: PersistentEventLog = parse("x nvme0 -a 0 -l 600");
         let mut fake = Fake::controller([log.clone(), log]);
-        let Read::Log(data) = verb.on(&mut fake).unwrap() else { panic!("a log") };
+        let Read::Log(data) = verb.run_on(&mut fake).unwrap() else { panic!("a log") };
         assert_eq!((data.len(), fake.asked.len(), self::gets(&fake)[0].lsp), (600, 2, 0));
         let verb: PersistentEventLog = parse("x nvme0 --action 2");
         assert!(
-            matches!(verb.on(&mut Fake::controller([])).unwrap(), Read::Nothing(line) if line.contains("released"))
+            matches!(verb.run_on(&mut Fake::controller([])).unwrap(), Read::Nothing(line) if line.contains("released"))
         );
         let endless = FakeAnswer::data(PersistentEventHeader::new(0, u64::MAX).as_bytes());
         let verb: PersistentEventLog = parse("x nvme0 -a 0");
-        assert!(verb.on(&mut Fake::controller([endless])).is_err());
+        assert!(verb.run_on(&mut Fake::controller([endless])).is_err());
     }
 
     fn telemetry(line: &str, fake: &mut Fake) -> (anyhow::Result<Done>, usize) {
         let mut written = 0;
         let verb: TelemetryLog = parse(line);
-        let done = verb.on(fake, &mut |bytes| {
+        let done = verb.run_on(fake, &mut |bytes| {
             written += bytes.len();
             Ok(())
         });

@@ -320,12 +320,12 @@ const ASKED_MAX: usize = 5;
 
 /// Has an edit made, after a look at what it does.
 pub(super) fn carry_out(control: &ControlClient, edit: Edit, yes: bool, global: &Global) -> Outcome {
-    let (applied, planned) = made(control, edit, yes)?;
+    let (applied, planned) = make_edit(control, edit, yes)?;
     show(global, &ShownApplied::applied("target-edit", applied, planned))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn made(control: &ControlClient, edit: Edit, yes: bool) -> anyhow::Result<(ebof_manage::api::Applied, Planned)> {
+fn make_edit(control: &ControlClient, edit: Edit, yes: bool) -> anyhow::Result<(ebof_manage::api::Applied, Planned)> {
     let directory = std::env::current_dir().context("the working directory")?;
     let base = directory.to_str().with_context(|| format!("{}: this path is not UTF-8", directory.display()))?;
     let edits = Edits { base: Some(base.to_owned()), ..Edits::one(edit) };
@@ -359,7 +359,7 @@ pub(super) fn drain(control: &ControlClient, drain: &DrainPort, yes: bool, globa
     let of_port = before.controllers.iter().filter(|it| it.port == drain.port);
     let mut left: Vec<(String, u16, u64)> =
         of_port.map(|it| (it.subsystem_nqn.clone(), it.cntlid, it.connected_since_unix_ms)).collect();
-    let (applied, planned) = made(control, Edit::Disable { object: Object::Port(drain.port.clone()) }, yes)?;
+    let (applied, planned) = make_edit(control, Edit::Disable { object: Object::Port(drain.port.clone()) }, yes)?;
     let end = Instant::now() + drain.wait;
     let mut told = usize::MAX;
     loop {

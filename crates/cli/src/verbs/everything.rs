@@ -234,7 +234,7 @@ impl Everything {
                 wanted.push((transport, nqn, traddr, fabric.trsvcid.unwrap_or(IO_PORT), fabric, place));
             }
         }
-        self.look(wanted.iter().map(|(transport, nqn, traddr, port, fabric, _)| {
+        self.probe(wanted.iter().map(|(transport, nqn, traddr, port, fabric, _)| {
             ((*transport, (*traddr).clone(), *port), fabric.options(traddr, *port, (*nqn).clone()))
         }));
         for (_, nqn, traddr, port, fabric, place) in wanted {
@@ -317,11 +317,11 @@ impl Everything {
             let options = options.options(&traddr, trsvcid, nqn);
             wanted.push(((transport, traddr, trsvcid), options));
         }
-        self.look(wanted.into_iter());
+        self.probe(wanted.into_iter());
     }
 
     /// Asks addresses side by side whether anything is there, if there are several.
-    fn look(&mut self, wanted: impl Iterator<Item = (Place, Options)>) {
+    fn probe(&mut self, wanted: impl Iterator<Item = (Place, Options)>) {
         let mut asked: HashMap<Place, Options> = HashMap::new();
         for (place, mut options) in wanted {
             if self.dead.contains_key(&place) || asked.len() >= CONNECTS_MAX {

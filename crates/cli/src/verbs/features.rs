@@ -42,7 +42,7 @@ pub(crate) struct GetFeature {
 }
 
 impl GetFeature {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<FeatureView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<FeatureView> {
         let fid = Fid(self.feature_id);
         let nsid = feature_namespace(device, fid, self.namespace_id)?;
         let bytes = match self.data_len {

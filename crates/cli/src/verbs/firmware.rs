@@ -47,7 +47,7 @@ pub(crate) struct FwDownload {
 impl FwDownload {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let image = self.image()?;
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device, &image))
+        on_device(&self.device, Needs::Admin, global, |device| self.run_on(device, &image))
     }
 
     fn image(&self) -> anyhow::Result<Vec<u8>> {
@@ -59,7 +59,7 @@ impl FwDownload {
         Ok(image)
     }
 
-    fn on(&self, device: &mut dyn Device, image: &[u8]) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device, image: &[u8]) -> anyhow::Result<Done> {
         let piece_bytes = self.piece_bytes(device)?;
         let begin = u64::from(self.offset) * 4;
         let mut sent = 0;
@@ -149,9 +149,9 @@ impl FwCommit {
         let image = download.as_ref().map(FwDownload::image).transpose()?;
         on_device(&self.device, Needs::Admin, global, |device| {
             if let (Some(download), Some(image)) = (download, image) {
-                download.on(device, &image)?;
+                download.run_on(device, &image)?;
             }
-            self.on(device)
+            self.run_on(device)
         })
     }
 
@@ -174,7 +174,7 @@ impl FwCommit {
         Ok(())
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let action = CommitAction::decode(self.action);
         let commit = Commit { action, slot: self.slot, boot_partition: self.bpid };
         let (reset, dw0) = match command::admin(device, &commit.encode(), AdminData::None) {
@@ -224,7 +224,7 @@ mod tests {
         let image: Vec<u8> = (0..20_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let verb: FwDownload = parse("x nvme0 -f image -O 16");
         let mut fake = Fake::controller([controller(2)]);
-        let view = verb.on(&mut fake, &image).unwrap();
+        let view = verb.run_on(&mut fake, &image).unwrap();
         let pieces: Vec<_> =
             fake.asked[1..].iter().map(|asked| (Download::decode(&asked.sqe), asked.data.len())).collect();
         assert_eq!(pieces.len(), 3);
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(sent, image);
         assert!(view.text(false).contains("fw-commit nvme0"));
         let verb: FwDownload = parse("x nvme0 -f image -x 6");
-        assert!(verb.on(&mut Fake::controller([]), &image).is_err());
+        assert!(verb.run_on(&mut Fake::controller([]), &image).is_err());
     }
 
     #[test]
@@ -242,16 +242,16 @@ mod tests {
         let image = [0; 8];
         let verb: FwDownload = parse("x nvme0 -f image -x 4");
         let mut fake = Fake::controller([FakeAnswer::status(Status::INTERNAL_ERROR)]);
-        verb.on(&mut fake, &image).unwrap();
+        verb.run_on(&mut fake, &image).unwrap();
         assert_eq!(fake.asked.len(), 3);
         let mut fake = Fake::controller([FakeAnswer::ok(), FakeAnswer::status(Status::OVERLAPPING_RANGE.dnr())]);
-        let error = verb.on(&mut fake, &image).err().unwrap();
+        let error = verb.run_on(&mut fake, &image).err().unwrap();
         assert_eq!(fake.asked.len(), 2);
         let text = crate::failure::text(&error);
         assert!(text.contains("the piece of 4 bytes at 4") && text.contains("Overlapping Range"), "{text}");
         let verb: FwDownload = parse("x nvme0 -f image -x 4 -i");
         let mut fake = Fake::controller([FakeAnswer::status(Status::OVERLAPPING_RANGE.dnr())]);
-        assert!(verb.on(&mut fake, &image).is_ok());
+        assert!(verb.run_on(&mut fake, &image).is_ok());
     }
 
     #[test]
@@ -259,11 +259,11 @@ mod tests {
         let verb: FwCommit = parse("x nvme0 -s 2 -a 3");
         assert!(verb.check().is_ok());
         let mut fake = Fake::controller([FakeAnswer::status(Status::FIRMWARE_NEEDS_RESET)]);
-        let view = verb.on(&mut fake).unwrap();
+        let view = verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x10, 0x1a));
         assert!(view.text(false).ends_with("runs only after a controller level reset\n"));
         let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_FIRMWARE_IMAGE.dnr())]);
-        let error = verb.on(&mut fake).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Invalid Firmware Image") && error.contains("fw-download"), "{error}");
         for line in ["x n -s 8", "x n -a 4", "x n -a 8", "x n -b 2"] {
             assert!(parse::<FwCommit>(line).check().is_err(), "{line}");

@@ -24,7 +24,7 @@ pub(crate) struct PrimaryCtrlCaps {
 }
 
 impl PrimaryCtrlCaps {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<PrimaryCapabilities>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<PrimaryCapabilities>> {
         let what = Identify::new(Cns::PRIMARY_CONTROLLER_CAPABILITIES);
         Ok(primary_view(command::identify(device, Identify { cntid: self.cntlid, ..what })?))
     }
@@ -46,8 +46,8 @@ pub(crate) struct ListSecondary {
 }
 
 impl ListSecondary {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SecondaryControllerList>> {
-        let what = Identify::of(Cns::SECONDARY_CONTROLLER_LIST, Nsid(self.namespace_id));
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SecondaryControllerList>> {
+        let what = Identify::for_namespace(Cns::SECONDARY_CONTROLLER_LIST, Nsid(self.namespace_id));
         let data = command::identify(device, Identify { cntid: self.cntid, ..what })?;
         Ok(secondary_view(data, self.num_entries.into()))
     }
@@ -72,7 +72,7 @@ pub(crate) struct VirtMgmt {
 }
 
 impl VirtMgmt {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let cntlid = ControllerId(self.cntlid);
         let command = VirtualizationManagement { cntlid, resource: self.rt, action: self.act, count: self.nr };
         let cqe = command::admin(device, &command.encode(), AdminData::None)?;
@@ -111,7 +111,7 @@ mod tests {
     fn virtualization_management_is_sent_as_by_nvme_cli() {
         let verb: VirtMgmt = parse("x nvme0 -c 3 -r 1 -a 8 -n 0x109");
         let mut fake = Fake::controller([FakeAnswer::ok().with_dw0(0x109)]);
-        let text = verb.on(&mut fake).unwrap().text(false);
+        let text = verb.run_on(&mut fake).unwrap().text(false);
         assert_eq!(text, "success, Number of Controller Resources Modified (NRM):0x109\n");
         let asked = fake.last().sqe;
         assert_eq!((asked.opcode, asked.cdw10.get(), asked.cdw11.get()), (0x1c, 0x0003_0108, 0x109));
@@ -131,7 +131,7 @@ mod tests {
             (Status::OPERATION_DENIED, "may not manage nvme0"),
         ] {
             let verb: VirtMgmt = parse("x nvme0 -c 1 -a 9");
-            let error = verb.on(&mut Fake::controller([FakeAnswer::status(status)])).err().unwrap().to_string();
+            let error = verb.run_on(&mut Fake::controller([FakeAnswer::status(status)])).err().unwrap().to_string();
             assert!(error.contains(advice), "{error}");
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         let list = SecondaryControllerList::new((2..=5).map(entry));
         let verb: ListSecondary = parse("x nvme0 --cntlid 2 -e 1");
         let mut fake = Fake::controller([FakeAnswer::data(list.as_bytes())]);
-        let text = verb.on(&mut fake).unwrap().text(false);
+        let text = verb.run_on(&mut fake).unwrap().text(false);
         assert!(text.contains("Identifiers           : 4\n") && text.matches("SCEntry").count() == 1, "{text}");
         assert_eq!(fake.last().sqe.cdw10.get(), 0x0002_0015);
     }

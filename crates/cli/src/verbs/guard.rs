@@ -80,19 +80,20 @@ fn concerned(device: &mut dyn Device, nsid: Nsid) -> Vec<String> {
 /// All namespaces of the subsystem if the controller supports namespace management, otherwise the
 /// active ones.
 fn every(device: &mut dyn Device) -> Vec<Nsid> {
-    let mut list = |cns| command::identify::<NamespaceList>(device, Identify::of(cns, Nsid::NONE));
+    let mut list = |cns| command::identify::<NamespaceList>(device, Identify::for_namespace(cns, Nsid::NONE));
     let list = list(Cns::ALLOCATED_NAMESPACE_LIST).or_else(|_no_management| list(Cns::ACTIVE_NAMESPACE_LIST));
     list.map(|list| list.iter().collect()).unwrap_or_default()
 }
 
 fn describe(device: &mut dyn Device, nsid: Nsid) -> String {
-    let mut identify = |cns| command::identify::<IdentifyNamespace>(device, Identify::of(cns, nsid)).ok();
+    let mut identify = |cns| command::identify::<IdentifyNamespace>(device, Identify::for_namespace(cns, nsid)).ok();
     let data = identify(Cns::ALLOCATED_NAMESPACE).or_else(|| identify(Cns::NAMESPACE));
     let size = data.filter(|data| data.nsze.get() > 0).and_then(|data| {
         let block_bytes = data.format().block_bytes()?;
         Some(format!(", {}", si(u128::from(data.nsze.get()) * u128::from(block_bytes))))
     });
-    let controllers = command::identify::<ControllerList>(device, Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, nsid));
+    let controllers =
+        command::identify::<ControllerList>(device, Identify::for_namespace(Cns::NAMESPACE_CONTROLLER_LIST, nsid));
     let attached = controllers.ok().map(|list| match list.iter().map(|id| id.0.to_string()).collect::<Vec<_>>() {
         none if none.is_empty() => ", attached to no controller".to_owned(),
         one if one.len() == 1 => format!(", attached to controller {}", one.join("")),

@@ -60,10 +60,10 @@ impl IdNs {
         on_device(&self.device, Needs::Admin, &self.shown.apply(global), |device| {
             let nsid = namespace_of(&*device, self.namespace_id)?;
             let data = if self.force {
-                command::identify(device, Identify::of(Cns::ALLOCATED_NAMESPACE, nsid))?
+                command::identify(device, Identify::for_namespace(Cns::ALLOCATED_NAMESPACE, nsid))?
             } else if nsid == Nsid::ALL {
                 // The common properties of all namespaces have size 0.
-                command::identify(device, Identify::of(Cns::NAMESPACE, nsid))?
+                command::identify(device, Identify::for_namespace(Cns::NAMESPACE, nsid))?
             } else {
                 command::identify_namespace(device, nsid)?
             };
@@ -87,7 +87,7 @@ pub(crate) struct ListNs {
 }
 
 impl ListNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<NamespaceList>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<NamespaceList>> {
         let cns = match (self.csi, self.all) {
             (None, false) => Cns::ACTIVE_NAMESPACE_LIST,
             (None, true) => Cns::ALLOCATED_NAMESPACE_LIST,
@@ -96,7 +96,7 @@ impl ListNs {
         };
         // The command lists what is above its NSID.
         let after = Nsid(self.namespace_id.saturating_sub(1));
-        let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::of(cns, after) };
+        let what = Identify { csi: self.csi.unwrap_or_default(), ..Identify::for_namespace(cns, after) };
         Ok(namespace_list_view(command::identify(device, what)?))
     }
 }
@@ -113,9 +113,9 @@ pub(crate) struct ListCtrl {
 }
 
 impl ListCtrl {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<ControllerList>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<ControllerList>> {
         let what = match self.namespace_id {
-            Some(nsid) => Identify::of(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
+            Some(nsid) => Identify::for_namespace(Cns::NAMESPACE_CONTROLLER_LIST, Nsid(nsid)),
             None => Identify::new(Cns::CONTROLLER_LIST),
         };
         Ok(controller_list_view(command::identify(device, Identify { cntid: self.cntid, ..what })?))
@@ -125,6 +125,6 @@ impl ListCtrl {
 /// Namespace identification descriptors.
 pub(crate) fn ns_descs(namespace: &NamespaceOption, device: &mut dyn Device) -> anyhow::Result<DescriptorsView> {
     let nsid = namespace.nsid(device)?;
-    let data = command::identify(device, Identify::of(Cns::NAMESPACE_ID_DESCRIPTORS, nsid))?;
+    let data = command::identify(device, Identify::for_namespace(Cns::NAMESPACE_ID_DESCRIPTORS, nsid))?;
     Ok(DescriptorsView { nsid, data })
 }

@@ -45,7 +45,7 @@ pub(crate) struct IdIocs {
 }
 
 impl IdIocs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<IoCommandSets>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<IoCommandSets>> {
         let what = Identify { cntid: self.controller_id, ..Identify::new(Cns::IO_COMMAND_SETS) };
         Ok(command_sets_view(command::identify(device, what)?))
     }
@@ -58,7 +58,7 @@ pub(crate) fn nvm_namespace(
 ) -> anyhow::Result<StructureView<NvmNamespace>> {
     let nsid = namespace.nsid(device)?;
     let namespace = command::identify_namespace(device, nsid)?;
-    let data = command::identify(device, Identify::of(Cns::IOCS_NAMESPACE, nsid))?;
+    let data = command::identify(device, Identify::for_namespace(Cns::IOCS_NAMESPACE, nsid))?;
     let formats = namespace.lba_formats().len();
     let in_use = namespace.format_index();
     Ok(nvm_namespace_view(nsid, data, formats, in_use))
@@ -70,6 +70,6 @@ pub(crate) fn independent(
     device: &mut dyn Device,
 ) -> anyhow::Result<StructureView<IndependentNamespace>> {
     let nsid = namespace.nsid(device)?;
-    let data = command::identify(device, Identify::of(Cns::INDEPENDENT_NAMESPACE, nsid))?;
+    let data = command::identify(device, Identify::for_namespace(Cns::INDEPENDENT_NAMESPACE, nsid))?;
     Ok(independent_view(nsid, data))
 }

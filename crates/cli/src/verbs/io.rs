@@ -144,7 +144,7 @@ fn transfer_bytes(
 /// Bytes of a block's protection information; without a report of the controller, for 16-bit
 /// guards.
 fn protection_bytes(device: &mut dyn Device, nsid: Nsid, namespace: &IdentifyNamespace) -> u32 {
-    let extended = command::identify::<NvmNamespace>(device, Identify::of(Cns::IOCS_NAMESPACE, nsid));
+    let extended = command::identify::<NvmNamespace>(device, Identify::for_namespace(Cns::IOCS_NAMESPACE, nsid));
     match extended.map(|data| data.protection_format(namespace.format_index())) {
         Ok(ProtectionFormat::Guard32 | ProtectionFormat::Guard64) => 16,
         Ok(ProtectionFormat::Guard16 | ProtectionFormat::Qualified) | Err(_) => 8,

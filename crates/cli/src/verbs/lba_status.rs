@@ -47,7 +47,7 @@ fn status_action(text: &str) -> Result<StatusAction, String> {
 }
 
 impl GetLbaStatusVerb {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<LbaStatusView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<LbaStatusView> {
         let nsid = self.namespace.nsid(device)?;
         let bytes = (u64::from(self.max_dw) + 1) * 4;
         let length = usize::try_from(bytes).ok().filter(|_| (8..=BYTES_MAX).contains(&bytes)).ok_or_else(|| {
@@ -75,11 +75,11 @@ mod tests {
         let list = status_list(&[(0x10, 8, 0)], CompletionCondition::Complete, 64);
         let mut fake = Fake::namespace(1, [FakeAnswer::data(&list)]);
         let verb = parse("x nvme0n1 -s 0x10 -m 15 -a 0x11 -l 8").unwrap();
-        let text = verb.on(&mut fake).unwrap().text(false);
+        let text = verb.run_on(&mut fake).unwrap().text(false);
         let sqe = &fake.last().sqe;
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw12.get(), sqe.cdw13.get()), (0x86, 0x10, 15, 0x1100_0008));
         assert!(text.contains("{ DSLBA: 0x00000000000010, NLB: 0x000008, Status: 0 }"), "{text}");
         assert!(parse("x nvme0n1 -a 0").is_err() && parse("x nvme0n1").is_err());
-        assert!(parse("x nvme0n1 -a scan -m 0").unwrap().on(&mut fake).is_err());
+        assert!(parse("x nvme0n1 -a scan -m 0").unwrap().run_on(&mut fake).is_err());
     }
 }

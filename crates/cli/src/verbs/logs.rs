@@ -117,7 +117,7 @@ pub(crate) struct SmartLog {
 }
 
 impl SmartLog {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SmartHealth>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SmartHealth>> {
         // As in nvme-cli, DEVICE's namespace is not used: few controllers have a log for each.
         let nsid = self.namespace_id.map_or(Nsid::ALL, Nsid);
         let data = command::log(device, nsid, command::log_page(Lid::SMART_HEALTH))?;

@@ -59,7 +59,7 @@ pub(crate) struct FormatNvm {
 impl FormatNvm {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         self.check()?;
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
+        on_device(&self.device, Needs::Admin, global, |device| self.run_on(device))
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -78,7 +78,7 @@ impl FormatNvm {
         }
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.target(device)?;
         let lba_format = self.lba_format(device, nsid)?;
         let format = Format {
@@ -130,7 +130,7 @@ impl FormatNvm {
             return Ok(0);
         }
         let namespace = if nsid == Nsid::ALL {
-            command::identify(device, Identify::of(Cns::NAMESPACE, nsid))?
+            command::identify(device, Identify::for_namespace(Cns::NAMESPACE, nsid))?
         } else {
             command::identify_namespace(device, nsid)?
         };
@@ -197,7 +197,7 @@ pub(super) fn sanitize_action(text: &str) -> Result<SanitizeAction, String> {
 impl SanitizeNvm {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         self.check()?;
-        on_device(&self.device, Needs::Admin, global, |device| self.on(device))
+        on_device(&self.device, Needs::Admin, global, |device| self.run_on(device))
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -219,7 +219,7 @@ impl SanitizeNvm {
         Ok(())
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let passes = match (self.sanact, self.owpass) {
             (SanitizeAction::Overwrite, None) => 1,
             (_, passes) => passes.unwrap_or(0),
@@ -273,7 +273,7 @@ mod tests {
     fn a_format_is_sent_as_nvme_cli_does() {
         let verb: FormatNvm = parse("x nvme0n1 -l 0x12 -s 2 -i 3 -p 1 -m 1 --force");
         let mut fake = Fake::namespace(1, [controller(0)]);
-        let view = verb.on(&mut fake).unwrap();
+        let view = verb.run_on(&mut fake).unwrap();
         assert_eq!(
             (fake.last().sqe.opcode, fake.last().sqe.nsid(), fake.last().sqe.cdw10.get()),
             (0x80, Nsid(1), 0x1572)
@@ -285,14 +285,14 @@ mod tests {
     fn a_format_keeps_settings_that_are_not_given() {
         let verb: FormatNvm = parse("x nvme0n1 --force");
         let mut fake = Fake::namespace(1, [controller(0), namespace()]);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.cdw10.get(), 1);
         let verb: FormatNvm = parse("x nvme0n1 -b 512 --force --reset");
         let mut fake = Fake::namespace(1, [controller(0), namespace()]);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.cdw10.get(), fake.resets), (0, 1));
         let verb: FormatNvm = parse("x nvme0n1 -b 1024 --force");
-        let error = verb.on(&mut Fake::namespace(1, [controller(0), namespace()])).err().unwrap();
+        let error = verb.run_on(&mut Fake::namespace(1, [controller(0), namespace()])).err().unwrap();
         assert!(error.to_string().contains("0: 512, 1: 4096"), "{error}");
     }
 
@@ -300,10 +300,10 @@ mod tests {
     fn a_controller_that_formats_all_namespaces_gets_the_broadcast_nsid() {
         let verb: FormatNvm = parse("x nvme0n1 --force");
         let mut fake = Fake::namespace(1, [controller(field::fna::FORMAT_ALL)]);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.nsid(), fake.last().sqe.cdw10.get()), (Nsid::ALL, 0));
         let verb: FormatNvm = parse("x nvme0 --force");
-        assert!(verb.on(&mut Fake::controller([controller(0)])).is_err());
+        assert!(verb.run_on(&mut Fake::controller([controller(0)])).is_err());
     }
 
     fn only_looks(fake: &Fake) -> bool {
@@ -314,14 +314,14 @@ mod tests {
     fn mounted_devices_are_neither_formatted_nor_sanitized() {
         let mounted = || Fake::namespace(1, [controller(0)]).with_local_device(1, Some("/mnt"));
         let mut fake = mounted();
-        let error = parse::<FormatNvm>("x nvme0n1 -l 0").on(&mut fake).err().unwrap().to_string();
+        let error = parse::<FormatNvm>("x nvme0n1 -l 0").run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("format: nvme0n1 is in use") && error.contains("mounted at /mnt"), "{error}");
         assert!(only_looks(&fake));
         let mut fake = mounted();
-        let error = parse::<SanitizeNvm>("x nvme0n1 -a 2").on(&mut fake).err().unwrap().to_string();
+        let error = parse::<SanitizeNvm>("x nvme0n1 -a 2").run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("sanitize: nvme0n1 is in use") && only_looks(&fake), "{error}");
         let mut fake = mounted();
-        parse::<FormatNvm>("x nvme0n1 -l 0 --force").on(&mut fake).unwrap();
+        parse::<FormatNvm>("x nvme0n1 -l 0 --force").run_on(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.opcode, 0x80);
     }
 
@@ -330,12 +330,12 @@ mod tests {
     fn without_a_terminal_a_format_needs_force() {
         let verb: FormatNvm = parse("x nvme0n1 -l 0");
         let mut fake = Fake::namespace(1, [controller(0)]);
-        let error = verb.on(&mut fake).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Nothing was done") && error.contains("--force"), "{error}");
         assert!(only_looks(&fake));
         let verb: SanitizeNvm = parse("x nvme0 -a 2");
         let mut fake = Fake::controller([]);
-        assert!(verb.on(&mut fake).is_err() && only_looks(&fake));
+        assert!(verb.run_on(&mut fake).is_err() && only_looks(&fake));
     }
 
     #[test]
@@ -354,16 +354,16 @@ mod tests {
         let verb: SanitizeNvm = parse("x nvme0 -a start-overwrite -n 3 -i -p 0xdeadbeef -u -d --force");
         assert!(verb.check().is_ok());
         let mut fake = Fake::controller([]);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!(
             (fake.last().sqe.opcode, fake.last().sqe.cdw10.get(), fake.last().sqe.cdw11.get()),
             (0x84, 0x33b, 0xdead_beef)
         );
         let verb: SanitizeNvm = parse("x nvme0 -a exit-failure");
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!(fake.last().sqe.cdw10.get(), 1);
         let mut fake = Fake::controller([FakeAnswer::status(Status::SANITIZE_IN_PROGRESS.dnr())]);
-        let error = verb.on(&mut fake).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("sanitize-log nvme0"), "{error}");
     }
 }

@@ -124,10 +124,10 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Inspect, "id-ns", &Of(identify::IdNs::run))
         .about("Show Identify Namespace")
         .example("ebof id-ns nvme+tcp://192.168.13.147:4420/nqn.2014-08.org.example:drive0/1"),
-    Verb::new(Group::Inspect, "list-ns", &OnDevice(Admin, Plain, identify::ListNs::on))
+    Verb::new(Group::Inspect, "list-ns", &OnDevice(Admin, Plain, identify::ListNs::run_on))
         .about("List the namespaces of a controller")
         .example("ebof list-ns nvme0 --all"),
-    Verb::new(Group::Inspect, "list-ctrl", &OnDevice(Admin, Plain, identify::ListCtrl::on))
+    Verb::new(Group::Inspect, "list-ctrl", &OnDevice(Admin, Plain, identify::ListCtrl::run_on))
         .about("List the controllers of a subsystem")
         .example("ebof list-ctrl nvme0 -n 1"),
     Verb::new(Group::Inspect, "ns-descs", &OnDevice(Admin, Structure, identify::ns_descs))
@@ -148,16 +148,16 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Inspect, "list-endgrp", &OnDevice(Admin, Structure, identify_more::endurance_groups))
         .about("List the endurance groups")
         .example("ebof list-endgrp nvme0"),
-    Verb::new(Group::Inspect, "id-iocs", &OnDevice(Admin, Structure, identify_more::IdIocs::on))
+    Verb::new(Group::Inspect, "id-iocs", &OnDevice(Admin, Structure, identify_more::IdIocs::run_on))
         .about("List the combinations of I/O command sets")
         .example("ebof id-iocs nvme0"),
     Verb::new(Group::Inspect, "id-uuid", &OnDevice(Admin, Structure, identify_more::uuids))
         .about("List the UUIDs of vendor specific information")
         .example("ebof id-uuid nvme0"),
-    Verb::new(Group::Inspect, "primary-ctrl-caps", &OnDevice(Admin, Structure, functions::PrimaryCtrlCaps::on))
+    Verb::new(Group::Inspect, "primary-ctrl-caps", &OnDevice(Admin, Structure, functions::PrimaryCtrlCaps::run_on))
         .about("Show the resources for functions of a drive")
         .example("ebof primary-ctrl-caps nvme0"),
-    Verb::new(Group::Inspect, "list-secondary", &OnDevice(Admin, Plain, functions::ListSecondary::on))
+    Verb::new(Group::Inspect, "list-secondary", &OnDevice(Admin, Plain, functions::ListSecondary::run_on))
         .about("List the secondary controllers: the functions of a drive")
         .example("ebof list-secondary nvme0"),
     Verb::new(Group::Inspect, "get-ns-id", &OnDevice(Admin, Plain, controller::get_ns_id))
@@ -172,13 +172,13 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Inspect, "get-property", &Of(property::GetProperty::run))
         .about("Show a property of the controller")
         .example("ebof get-property nvme0 -O 0x1c -H"),
-    Verb::new(Group::Inspect, "get-feature", &OnDevice(Admin, Structure, features::GetFeature::on))
+    Verb::new(Group::Inspect, "get-feature", &OnDevice(Admin, Structure, features::GetFeature::run_on))
         .about("Show a feature")
         .example("ebof get-feature nvme0 -f 7 -H"),
     Verb::new(Group::Inspect, "get-log", &Of(logs::GetLog::run))
         .about("Read any log page")
         .example("ebof get-log nvme0 -i 2 -l 512"),
-    Verb::new(Group::Inspect, "smart-log", &OnDevice(Admin, Structure, logs::SmartLog::on))
+    Verb::new(Group::Inspect, "smart-log", &OnDevice(Admin, Structure, logs::SmartLog::run_on))
         .about("Show the SMART / Health Information log")
         .example("ebof smart-log nvme0"),
     Verb::new(Group::Inspect, "error-log", &Of(logs::ErrorLog::run))
@@ -202,17 +202,17 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Inspect, "supported-log-pages", &OnDevice(Admin, Structure, logs::supported))
         .about("Show the Supported Log Pages log")
         .example("ebof supported-log-pages nvme0"),
-    Verb::new(Group::Inspect, "ana-log", &OnDevice(Admin, Raw, ana::AnaLog::on))
+    Verb::new(Group::Inspect, "ana-log", &OnDevice(Admin, Raw, ana::AnaLog::run_on))
         .about("Show the Asymmetric Namespace Access log")
         .example("ebof ana-log nvme0"),
     Verb::new(
         Group::Inspect,
         "cross-ctrl-reset-log",
-        &OnDevice(Admin, Raw, cross_controller_reset::CrossCtrlResetLog::on),
+        &OnDevice(Admin, Raw, cross_controller_reset::CrossCtrlResetLog::run_on),
     )
     .about("Show the Cross-Controller Reset log")
     .example("ebof cross-ctrl-reset-log nvme0"),
-    Verb::new(Group::Inspect, "self-test-log", &OnDevice(Admin, Structure, self_test::SelfTestLogVerb::on))
+    Verb::new(Group::Inspect, "self-test-log", &OnDevice(Admin, Structure, self_test::SelfTestLogVerb::run_on))
         .about("Show the Device Self-test log")
         .example("ebof self-test-log nvme0"),
     Verb::new(Group::Inspect, "persistent-event-log", &Of(drive_logs::PersistentEventLog::run))
@@ -221,10 +221,10 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Inspect, "telemetry-log", &Of(drive_logs::TelemetryLog::run))
         .about("Write telemetry data to a file")
         .example("ebof telemetry-log nvme0 -O telemetry.bin"),
-    Verb::new(Group::Inspect, "sanitize-log", &OnDevice(Admin, Structure, drive_logs::SanitizeLogVerb::on))
+    Verb::new(Group::Inspect, "sanitize-log", &OnDevice(Admin, Structure, drive_logs::SanitizeLogVerb::run_on))
         .about("Show the Sanitize Status log")
         .example("ebof sanitize-log nvme0"),
-    Verb::new(Group::Inspect, "endurance-log", &OnDevice(Admin, Structure, drive_logs::EnduranceLog::on))
+    Verb::new(Group::Inspect, "endurance-log", &OnDevice(Admin, Structure, drive_logs::EnduranceLog::run_on))
         .about("Show the Endurance Group Information log")
         .example("ebof endurance-log nvme0 -g 1"),
     Verb::new(Group::Inspect, "resv-notif-log", &Of(drive_logs::ResvNotifLog::run))
@@ -245,10 +245,10 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Change, "dir-send", &Of(directives::DirSend::run))
         .about("Enable and disable directives, and release streams")
         .example("ebof dir-send nvme0n1 -D 0 -O 1 -T 1 -e 1"),
-    Verb::new(Group::Change, "set-reg", &OnDevice(Admin, Plain, property::SetReg::on))
+    Verb::new(Group::Change, "set-reg", &OnDevice(Admin, Plain, property::SetReg::run_on))
         .about("Write a property of the controller by its name")
         .example("ebof set-reg nvme0 --cc 0x460001"),
-    Verb::new(Group::Change, "set-property", &OnDevice(Admin, Plain, property::SetProperty::on))
+    Verb::new(Group::Change, "set-property", &OnDevice(Admin, Plain, property::SetProperty::run_on))
         .about("Write a property of the controller")
         .example("ebof set-property nvme0 -O 0x14 -V 0x460001"),
     Verb::new(Group::Change, "reset", &Of(controller::Plain::reset))
@@ -263,31 +263,31 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Change, "ns-rescan", &Of(controller::NsRescan::run))
         .about("Rescan namespaces, or the files and block devices of a target")
         .example("ebof ns-rescan nvme0"),
-    Verb::new(Group::Namespaces, "create-ns", &OnDevice(Admin, Plain, namespaces::CreateNs::on))
+    Verb::new(Group::Namespaces, "create-ns", &OnDevice(Admin, Plain, namespaces::CreateNs::run_on))
         .about("Create a namespace")
         .example("ebof create-ns nvme0 -S 100G --block-size 4096"),
-    Verb::new(Group::Namespaces, "delete-ns", &OnDevice(Admin, Plain, namespaces::DeleteNs::on))
+    Verb::new(Group::Namespaces, "delete-ns", &OnDevice(Admin, Plain, namespaces::DeleteNs::run_on))
         .about("Delete a namespace")
         .example("ebof delete-ns nvme0 -n 1"),
-    Verb::new(Group::Namespaces, "attach-ns", &OnDevice(Admin, Plain, namespaces::AttachNs::on))
+    Verb::new(Group::Namespaces, "attach-ns", &OnDevice(Admin, Plain, namespaces::AttachNs::run_on))
         .about("Attach a namespace to controllers")
         .example("ebof attach-ns nvme0 -n 1"),
-    Verb::new(Group::Namespaces, "detach-ns", &OnDevice(Admin, Plain, namespaces::DetachNs::on))
+    Verb::new(Group::Namespaces, "detach-ns", &OnDevice(Admin, Plain, namespaces::DetachNs::run_on))
         .about("Detach a namespace from controllers")
         .example("ebof detach-ns nvme0 -n 1"),
-    Verb::new(Group::Namespaces, "virt-mgmt", &OnDevice(Admin, Plain, functions::VirtMgmt::on))
+    Verb::new(Group::Namespaces, "virt-mgmt", &OnDevice(Admin, Plain, functions::VirtMgmt::run_on))
         .about("Give functions resources, and take them online and offline")
         .example("ebof virt-mgmt nvme0 -c 1 -a 8 -r 0 -n 9"),
-    Verb::new(Group::Reservations, "resv-register", &OnDevice(Io, Plain, reservations::ResvRegister::on))
+    Verb::new(Group::Reservations, "resv-register", &OnDevice(Io, Plain, reservations::ResvRegister::run_on))
         .about("Register, unregister or replace this host's reservation key")
         .example("ebof resv-register nvme0n1 --nrkey 0xcafe"),
-    Verb::new(Group::Reservations, "resv-acquire", &OnDevice(Io, Plain, reservations::ResvAcquire::on))
+    Verb::new(Group::Reservations, "resv-acquire", &OnDevice(Io, Plain, reservations::ResvAcquire::run_on))
         .about("Acquire a reservation, or take it from others")
         .example("ebof resv-acquire nvme0n1 --crkey 0xcafe -t write-exclusive"),
     Verb::new(Group::Reservations, "resv-release", &Of(reservations::ResvRelease::run))
         .about("Release a reservation, or clear it and all registrants")
         .example("ebof resv-release nvme0n1 --crkey 0xcafe -t write-exclusive"),
-    Verb::new(Group::Reservations, "resv-report", &OnDevice(Io, Raw, reservations::ResvReport::on))
+    Verb::new(Group::Reservations, "resv-report", &OnDevice(Io, Raw, reservations::ResvReport::run_on))
         .about("Show a namespace's registrants and reservation")
         .example("ebof resv-report nvme0n1"),
     Verb::new(Group::Media, "format", &Of(media::FormatNvm::run))
@@ -330,15 +330,15 @@ pub(crate) static VERBS: [Verb; 105] = [
         .about("Compare blocks with data")
         .example("ebof compare nvme0n1 -s 8 -c 7 -d blocks.bin")
         .letters(&[("storage_tag", 'g'), ("dir_spec", 'S'), ("dry_run", 'w')]),
-    Verb::new(Group::Io, "write-zeroes", &OnDevice(Io, Plain, blocks::WriteZeroes::on))
+    Verb::new(Group::Io, "write-zeroes", &OnDevice(Io, Plain, blocks::WriteZeroes::run_on))
         .about("Write zeros without sending them")
         .example("ebof write-zeroes nvme0n1 -s 0 -c 1023 --deac")
         .letters(&[("storage_tag", 'S'), ("dir_spec", 'D')]),
-    Verb::new(Group::Io, "write-uncor", &OnDevice(Io, Plain, blocks::WriteUncor::on))
+    Verb::new(Group::Io, "write-uncor", &OnDevice(Io, Plain, blocks::WriteUncor::run_on))
         .about("Mark blocks as unreadable")
         .example("ebof write-uncor nvme0n1 -s 8 -c 0")
         .letters(&[("dir_spec", 'S')]),
-    Verb::new(Group::Io, "verify", &OnDevice(Io, Plain, blocks::Verify::on))
+    Verb::new(Group::Io, "verify", &OnDevice(Io, Plain, blocks::Verify::run_on))
         .about("Verify that blocks can be read, without transferring them")
         .example("ebof verify nvme0n1 -s 0 -c 1023")
         .letters(&[("storage_tag", 'S')]),
@@ -348,10 +348,10 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Io, "dsm", &Of(blocks::Dsm::run))
         .about("Dataset Management: deallocate blocks")
         .example("ebof dsm nvme0n1 -d -s 0,1024 -b 8,8"),
-    Verb::new(Group::Io, "flush", &OnDevice(Io, Plain, blocks::Flush::on))
+    Verb::new(Group::Io, "flush", &OnDevice(Io, Plain, blocks::Flush::run_on))
         .about("Make all written data durable")
         .example("ebof flush nvme0n1"),
-    Verb::new(Group::Io, "get-lba-status", &OnDevice(Admin, Plain, lba_status::GetLbaStatusVerb::on))
+    Verb::new(Group::Io, "get-lba-status", &OnDevice(Admin, Plain, lba_status::GetLbaStatusVerb::run_on))
         .about("Show which blocks are allocated, or may be unrecoverable")
         .example("ebof get-lba-status nvme0n1 -a allocated"),
     Verb::new(Group::AnyCommand, "admin-passthru", &Of(passthru::Passthru::admin))

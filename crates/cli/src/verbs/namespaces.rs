@@ -70,7 +70,7 @@ pub(crate) struct CreateNs {
 }
 
 impl CreateNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let new = self.wanted(device)?;
         let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi(self.csi) };
         let cqe = command::admin(device, &create.encode(Nsid::NONE), AdminData::FromHost(new.as_bytes()))?;
@@ -114,7 +114,7 @@ impl CreateNs {
     fn blocks(&self, device: &mut dyn Device, flbas: u8) -> anyhow::Result<(u64, u64)> {
         let bytes = |amount| matches!(amount, Some(Amount::Bytes(_)));
         let geometry =
-            if bytes(self.nsze_si) || bytes(self.ncap_si) { Some(Geometry::of(device, flbas)?) } else { None };
+            if bytes(self.nsze_si) || bytes(self.ncap_si) { Some(Geometry::read(device, flbas)?) } else { None };
         let blocks = |amount, pick: fn(&Geometry) -> u64| match (amount, &geometry) {
             (Amount::Blocks(blocks), _) => Some(blocks),
             (Amount::Bytes(bytes), Some(geometry)) => Some(geometry.blocks(bytes, pick(geometry))),
@@ -151,7 +151,7 @@ struct Geometry {
 }
 
 impl Geometry {
-    fn of(device: &mut dyn Device, flbas: u8) -> anyhow::Result<Self> {
+    fn read(device: &mut dyn Device, flbas: u8) -> anyhow::Result<Self> {
         let common = common_namespace(device)?;
         let index = usize::from((flbas & 0x0f) | (flbas >> 1 & 0x30));
         let format = common.lba_formats().get(index).copied();
@@ -181,7 +181,7 @@ impl Geometry {
 
 /// The common properties of all namespaces: the supported formats.
 fn common_namespace(device: &mut dyn Device) -> anyhow::Result<Box<IdentifyNamespace>> {
-    command::identify(device, Identify::of(Cns::NAMESPACE, Nsid::ALL)).map_err(|error| {
+    command::identify(device, Identify::for_namespace(Cns::NAMESPACE, Nsid::ALL)).map_err(|error| {
         let managed =
             command::identify_controller(device).map(|data| data.oacs.get() & field::oacs::NAMESPACE_MANAGEMENT);
         if !matches!(managed, Ok(0)) {
@@ -238,7 +238,7 @@ pub(crate) struct DeleteNs {
 }
 
 impl DeleteNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = namespace_of(device, self.namespace_id)?;
         let what = if nsid == Nsid::ALL { "every namespace".to_owned() } else { format!("namespace {nsid}") };
         let warning = format!("Deleting takes {what} of {} and its data away for ever.", device.name());
@@ -270,8 +270,8 @@ pub(crate) struct AttachNs {
 }
 
 impl AttachNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
-        let done = self.attachment.on("attach-ns", AttachmentSelect::Attach, device)?;
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+        let done = self.attachment.run_on("attach-ns", AttachmentSelect::Attach, device)?;
         let Some(disks) = device.attached().map(|controller| format!("{controller}n")).filter(|_| !self.no_wait) else {
             return Ok(done);
         };
@@ -300,15 +300,15 @@ pub(crate) struct DetachNs {
 }
 
 impl DetachNs {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = self.attachment.namespace.nsid(device)?;
         refuse_in_use("detach-ns", device, nsid, self.force)?;
-        self.attachment.on("detach-ns", AttachmentSelect::Detach, device)
+        self.attachment.run_on("detach-ns", AttachmentSelect::Detach, device)
     }
 }
 
 impl Attachment {
-    fn on(&self, verb: &'static str, select: AttachmentSelect, device: &mut dyn Device) -> anyhow::Result<Managed> {
+    fn run_on(&self, verb: &'static str, select: AttachmentSelect, device: &mut dyn Device) -> anyhow::Result<Managed> {
         let nsid = self.namespace.nsid(device)?;
         let mut controllers = match &self.controllers {
             Some(list) => list.0.clone(),

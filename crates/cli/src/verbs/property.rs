@@ -39,10 +39,10 @@ impl GetProperty {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut global = global.clone();
         global.verbose = global.verbose.max(u8::from(self.human_readable));
-        on_device(&self.device, Needs::Admin, &global, |device| self.on(device))
+        on_device(&self.device, Needs::Admin, &global, |device| self.run_on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
         let value = command::property(device, self.offset, bytes_of(self.offset))?;
         let value = value.ok_or_else(|| no_property(device, self.offset))?;
         Ok(PropertyView { verb: "get-property", offset: self.offset, value })
@@ -61,7 +61,7 @@ pub(crate) struct SetProperty {
 }
 
 impl SetProperty {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
         command::admin(device, &set(self.offset, self.value)?, AdminData::None)?;
         Ok(PropertyView { verb: "set-property", offset: self.offset, value: self.value })
     }
@@ -171,10 +171,10 @@ impl GetReg {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let mut global = global.clone();
         global.verbose = global.verbose.max(u8::from(self.human_readable));
-        on_device(&self.device, Needs::Admin, &global, |device| self.on(device))
+        on_device(&self.device, Needs::Admin, &global, |device| self.run_on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReadRegistersView> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<ReadRegistersView> {
         let named = self.named.0.iter().map(|(offset, _)| *offset);
         let offsets: Vec<u32> = self.offset.into_iter().chain(named).collect();
         if offsets.is_empty() {
@@ -211,7 +211,7 @@ pub(crate) struct SetReg {
 }
 
 impl SetReg {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<PropertyView> {
         let mut writes = self.named.0.clone();
         writes.extend(self.offset.zip(self.value));
         let [(offset, value)] = writes[..] else {
@@ -300,24 +300,25 @@ mod tests {
     fn registers_are_read_and_written_by_name() {
         let verb: GetReg = crate::verbs::line::parse("x nvme0 --csts --cap");
         let mut fake = Fake::controller([FakeAnswer::ok().with_dw0(0xff).with_dw1(1), FakeAnswer::ok().with_dw0(1)]);
-        let view = verb.on(&mut fake).unwrap();
+        let view = verb.run_on(&mut fake).unwrap();
         let json = view.json(false).to_text().unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["register: 0x1c"], serde_json::json!([{"name": "csts", "value": 1}]));
         assert_eq!(json["register: 0x00"], serde_json::json!([{"name": "cap", "value": 0x1_0000_00ff_u64}]));
         let verb: SetReg = crate::verbs::line::parse_on("x nvme0 --cc 0x460001");
         let mut fake = Fake::controller([]);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.cdw11.get(), fake.last().sqe.cdw12.get()), (0x14, 0x46_0001));
         let mut fake = Fake::controller([]);
         for line in ["x nvme0", "x nvme0 --cc 1 --csts 2", "x nvme0 -O 0x14 -V 1 -m"] {
-            assert!(crate::verbs::line::parse_on::<SetReg>(line).on(&mut fake).is_err(), "{line}");
+            assert!(crate::verbs::line::parse_on::<SetReg>(line).run_on(&mut fake).is_err(), "{line}");
         }
-        assert!(crate::verbs::line::parse::<GetReg>("x nvme0").on(&mut fake).is_err());
+        assert!(crate::verbs::line::parse::<GetReg>("x nvme0").run_on(&mut fake).is_err());
         assert!(fake.asked.is_empty());
         assert!(crate::verbs::line::try_parse_on::<SetReg>("x nvme0 --cap 1").is_err(), "it is read only");
         let mut absent = Fake::controller([FakeAnswer::status(Status::INVALID_FIELD.dnr())]);
-        let error = crate::verbs::line::parse::<GetReg>("x nvme0 --pmrcap").on(&mut absent).err().unwrap().to_string();
+        let error =
+            crate::verbs::line::parse::<GetReg>("x nvme0 --pmrcap").run_on(&mut absent).err().unwrap().to_string();
         assert!(error.contains("no property at offset 0xe00"), "{error}");
     }
 
@@ -334,9 +335,9 @@ mod tests {
     fn an_unknown_property_is_reported_with_the_known_ones() {
         let verb: GetProperty = crate::verbs::line::parse("x nvme0 -O 0x20");
         let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_FIELD.dnr())]);
-        let error = verb.on(&mut fake).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("no property at offset 0x20") && error.contains("0x14 (cc)"), "{error}");
-        let view = verb.on(&mut Fake::controller([FakeAnswer::ok().with_dw0(0)])).unwrap();
+        let view = verb.run_on(&mut Fake::controller([FakeAnswer::ok().with_dw0(0)])).unwrap();
         assert_eq!(view.text(false), "property: 0x20 (NVM Subsystem Reset), value: 0\n");
     }
 }

@@ -178,7 +178,7 @@ impl Args {
     /// What is to be measured, and how, if that may be.
     fn permitted(&self) -> anyhow::Result<(Wish, Plan)> {
         let wish = self.wish()?;
-        let new = NewFiles::of(&wish.devices);
+        let new = NewFiles::from_devices(&wish.devices);
         let plan = wish.plan()?;
         for phase in plan.phases.iter().filter(|phase| phase.skipped.is_some()) {
             say(&format!("left out: {}: {}", phase.title, phase.skipped.as_deref().unwrap_or_default()));
@@ -192,11 +192,11 @@ impl Args {
         let names: Vec<&String> = self.devices.iter().chain(&self.against).collect();
         let mut devices = Vec::new();
         for name in names {
-            let new = NewFiles::of(&devices);
-            devices.push(self.look(name)?);
+            let new = NewFiles::from_devices(&devices);
+            devices.push(self.inspect(name)?);
             new.keep();
         }
-        let new = NewFiles::of(&devices);
+        let new = NewFiles::from_devices(&devices);
         let needs_others = devices.iter().any(|one| one.device.source().is_none());
         let engines = match self.engine {
             None if needs_others => vec![EngineName::Fio],
@@ -226,7 +226,7 @@ impl Args {
         })
     }
 
-    fn look(&self, name: &str) -> anyhow::Result<DeviceUnderTest> {
+    fn inspect(&self, name: &str) -> anyhow::Result<DeviceUnderTest> {
         let overrides = self.queues.overrides(self.uri.overrides());
         if Uri::looks_like(name)
             && let Ok(uri) = Uri::parse(name)
@@ -283,7 +283,7 @@ impl Args {
 struct NewFiles(Vec<PathBuf>);
 
 impl NewFiles {
-    fn of(devices: &[DeviceUnderTest]) -> Self {
+    fn from_devices(devices: &[DeviceUnderTest]) -> Self {
         let new = devices.iter().filter(|one| one.seen.is_new);
         Self(new.filter_map(|one| one.device.path()).map(Path::to_owned).collect())
     }

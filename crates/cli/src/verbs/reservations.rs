@@ -88,7 +88,7 @@ pub(crate) struct ResvRegister {
 }
 
 impl ResvRegister {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.namespace.nsid(device)?;
         let register = Register { action: self.rrega, ignore_existing_key: self.iekey, persistence: self.cptpl };
         let keys = RegisterKeys { crkey: self.crkey.into(), nrkey: self.nrkey.into() };
@@ -122,7 +122,7 @@ pub(crate) struct ResvAcquire {
 }
 
 impl ResvAcquire {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.namespace.nsid(device)?;
         let rtype = self.rtype.encode();
         let acquire = Acquire { action: self.racqa, ignore_existing_key: self.iekey, rtype };
@@ -159,10 +159,10 @@ impl ResvRelease {
             let message = "releasing needs the type of the reservation";
             return Err(Failure::usage(message, "give --rtype; `ebof resv-report --eds` shows it as rtype").into());
         }
-        on_device(&self.namespace.device, Needs::Io, global, |device| self.on(device))
+        on_device(&self.namespace.device, Needs::Io, global, |device| self.run_on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         let nsid = self.namespace.nsid(device)?;
         let rtype = self.rtype.map_or(0, ReservationType::encode);
         let release = Release { action: self.rrela, ignore_existing_key: self.iekey, rtype };
@@ -192,7 +192,7 @@ const REPORT_BYTES_MAX: u64 = 64 * 65_536;
 const REPORT_BYTES: u64 = 4096;
 
 impl ResvReport {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<ReportView> {
         let nsid = self.namespace.nsid(device)?;
         // Hosts over fabrics have 128-bit identifiers, and must use the extended data structure.
         let extended = true;
@@ -228,17 +228,17 @@ mod tests {
     fn keys_and_actions_are_sent_as_nvme_cli_does() {
         let verb: ResvRegister = parse("x nvme0n1 --crkey 1 --nrkey 0xabcd --rrega 2 --cptpl 3 --iekey");
         let mut fake = Fake::namespace(1, []);
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x0d, 0xc000_000a));
         assert_eq!(fake.last().data, [1, 0, 0, 0, 0, 0, 0, 0, 0xcd, 0xab, 0, 0, 0, 0, 0, 0]);
 
         let verb: ResvAcquire = parse("x nvme0n1 -c 1 -p 2 -t write-exclusive-reg-only -a preempt");
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x11, 0x0301));
         assert_eq!(fake.last().data, [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
 
         let verb: ResvRelease = crate::verbs::line::parse("x nvme0n1 -c 1 -a 1");
-        verb.on(&mut fake).unwrap();
+        verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x15, 1));
         assert_eq!(fake.last().data, [1, 0, 0, 0, 0, 0, 0, 0]);
         assert!(try_parse::<ResvAcquire>("x nvme0n1 -t 7").is_err());
@@ -250,23 +250,23 @@ mod tests {
         let whole = report(1, None, false, &vec![registrant; 100], true);
         let mut fake = Fake::namespace(1, [FakeAnswer::data(&whole), FakeAnswer::data(&whole)]);
         let verb: ResvReport = parse("x nvme0n1 --eds");
-        let view = verb.on(&mut fake).unwrap();
+        let view = verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.asked.len(), fake.last().room, fake.last().sqe.cdw11.get()), (2, 6464, 1));
         assert_eq!(view.binary().map(<[u8]>::len), Some(6464));
         assert!(view.text(false).contains("regstrnt  : 100"));
 
         let verb: ResvReport = parse("x nvme0n1 -d 63");
         let mut fake = Fake::namespace(1, [FakeAnswer::data(&whole)]);
-        assert_eq!(verb.on(&mut fake).unwrap().binary().map(<[u8]>::len), Some(256));
+        assert_eq!(verb.run_on(&mut fake).unwrap().binary().map(<[u8]>::len), Some(256));
         let verb: ResvReport = parse("x nvme0n1 -d 0xffffffff");
-        assert!(verb.on(&mut fake).is_err());
+        assert!(verb.run_on(&mut fake).is_err());
     }
 
     #[test]
     fn a_conflict_is_reported_with_how_to_find_the_holder() {
         let verb: ResvAcquire = parse("x nvme0n1 -c 1 -t 1");
         let mut fake = Fake::namespace(1, [FakeAnswer::status(Status::RESERVATION_CONFLICT.dnr())]);
-        let error = verb.on(&mut fake).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake).err().unwrap().to_string();
         assert!(error.starts_with("Reservation Acquire: the controller answered Reservation Conflict"), "{error}");
         assert!(error.contains("resv-report nvme0n1"), "{error}");
     }

@@ -50,10 +50,10 @@ impl SanitizeNs {
             let message = format!("--ause and --emvs start something, {} does not", self.sanact.name());
             return Err(Failure::usage(message, "leave them away").into());
         }
-        self.namespace.on_namespace(Needs::Admin, global, |device, nsid| self.on(device, nsid))
+        self.namespace.on_namespace(Needs::Admin, global, |device, nsid| self.run_on(device, nsid))
     }
 
-    fn on(&self, device: &mut dyn Device, nsid: ebof_nvme::Nsid) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device, nsid: ebof_nvme::Nsid) -> anyhow::Result<Done> {
         if self.sanact == SanitizeAction::CryptoErase {
             let warning = format!("Sanitize Namespace takes the data of namespace {nsid} away for ever.");
             confirm_loss("sanitize-ns", &warning, device, nsid, self.force)?;
@@ -83,7 +83,7 @@ mod tests {
     fn it_is_sent_as_nvme_cli_does_with_the_namespace() {
         let verb: SanitizeNs = parse("x nvme0n3 -a start-crypto-erase -u --emvs --force");
         let mut fake = Fake::namespace(3, []);
-        verb.on(&mut fake, Nsid(3)).unwrap();
+        verb.run_on(&mut fake, Nsid(3)).unwrap();
         let sqe = fake.last().sqe;
         assert_eq!((sqe.opcode, sqe.nsid(), sqe.cdw10.get()), (0x8c, Nsid(3), 0x40c));
         assert!(try_parse::<SanitizeNs>("x nvme0n3 -a start-overwrite").is_err());
@@ -93,10 +93,10 @@ mod tests {
     fn nothing_is_sent_while_it_is_in_use_and_a_refusal_says_what_there_is() {
         let verb: SanitizeNs = parse("x nvme0n3 -a 4");
         let mut fake = Fake::namespace(3, []).with_local_device(3, Some("/mnt"));
-        assert!(verb.on(&mut fake, Nsid(3)).is_err() && fake.asked.is_empty());
+        assert!(verb.run_on(&mut fake, Nsid(3)).is_err() && fake.asked.is_empty());
         let verb: SanitizeNs = parse("x nvme0n3 -a 4 --force");
         let mut fake = Fake::namespace(3, [FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
-        let error = verb.on(&mut fake, Nsid(3)).err().unwrap().to_string();
+        let error = verb.run_on(&mut fake, Nsid(3)).err().unwrap().to_string();
         assert!(error.contains("does not sanitize single namespaces"), "{error}");
     }
 }

@@ -66,10 +66,10 @@ pub(crate) struct SecuritySend {
 impl SecuritySend {
     pub(crate) fn run(self, global: &Global) -> Outcome {
         let data = file::read(&self.file, "the data", BYTES_MAX.into(), file::Kind::Any)?;
-        on_device(&self.protocol.device, Needs::Admin, global, |device| self.on(device, data))
+        on_device(&self.protocol.device, Needs::Admin, global, |device| self.run_on(device, data))
     }
 
-    fn on(&self, device: &mut dyn Device, mut data: Vec<u8>) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device, mut data: Vec<u8>) -> anyhow::Result<Done> {
         let length = u32::try_from(data.len()).ok().filter(|&length| length > 0 && length.max(self.tl) <= BYTES_MAX);
         let Some(length) = length else {
             let message = format!("{} bytes cannot be sent at once", data.len());
@@ -100,10 +100,10 @@ pub(crate) struct SecurityRecv {
 
 impl SecurityRecv {
     pub(crate) fn run(self, global: &Global) -> Outcome {
-        on_device(&self.protocol.device, Needs::Admin, &self.raw.apply(global), |device| self.on(device))
+        on_device(&self.protocol.device, Needs::Admin, &self.raw.apply(global), |device| self.run_on(device))
     }
 
-    fn on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
         if !(1..=BYTES_MAX).contains(&self.size) {
             let message = format!("{} bytes cannot be received at once", self.size);
             return Err(Failure::usage(message, format!("give --size 1 to {BYTES_MAX}")).into());
@@ -128,26 +128,26 @@ mod tests {
     fn both_are_sent_as_nvme_cli_does() {
         let verb: SecuritySend = parse("x nvme0 -f file -p 0xe9 -s 0x0102 -N 3 -t 8");
         let mut fake = Fake::controller([]);
-        verb.on(&mut fake, vec![5; 4]).unwrap();
+        verb.run_on(&mut fake, vec![5; 4]).unwrap();
         assert_eq!(
             (fake.last().sqe.opcode, fake.last().sqe.cdw10.get(), fake.last().sqe.cdw11.get()),
             (0x81, 0xe901_0203, 8)
         );
         assert_eq!(fake.last().data, [5, 5, 5, 5, 0, 0, 0, 0]);
-        assert!(verb.on(&mut fake, Vec::new()).is_err());
+        assert!(verb.run_on(&mut fake, Vec::new()).is_err());
 
         let verb: SecurityRecv = parse("x nvme0 -x 16 -p 0");
         let mut fake = Fake::controller([FakeAnswer::data(&[1, 2])]);
-        let view = verb.on(&mut fake).unwrap();
+        let view = verb.run_on(&mut fake).unwrap();
         assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw11.get(), fake.last().room), (0x82, 16, 16));
         assert_eq!(view.binary().map(|bytes| bytes[..2].to_vec()), Some(vec![1, 2]));
-        assert!(parse::<SecurityRecv>("x nvme0 -x 0").on(&mut fake).is_err());
+        assert!(parse::<SecurityRecv>("x nvme0 -x 0").run_on(&mut fake).is_err());
     }
 
     #[test]
     fn a_controller_without_security_commands_is_reported() {
         let mut fake = Fake::controller([FakeAnswer::status(Status::INVALID_OPCODE.dnr())]);
-        let error = parse::<SecurityRecv>("x nvme0 -x 16").on(&mut fake).err().unwrap().to_string();
+        let error = parse::<SecurityRecv>("x nvme0 -x 16").run_on(&mut fake).err().unwrap().to_string();
         assert!(error.contains("Security Receive") && error.contains("oacs"), "{error}");
     }
 }

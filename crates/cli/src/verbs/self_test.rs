@@ -53,10 +53,10 @@ fn self_test_code(text: &str) -> Result<SelfTestCode, String> {
 
 impl DeviceSelfTest {
     pub(crate) fn run(&self, device: &mut dyn Device) -> anyhow::Result<Done> {
-        self.on(device, LOOK)
+        self.run_on(device, LOOK)
     }
 
-    fn on(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
+    fn run_on(&self, device: &mut dyn Device, look: Duration) -> anyhow::Result<Done> {
         let code = self.self_test_code;
         if code == SelfTestCode(0) {
             return self.state(device, look);
@@ -139,7 +139,7 @@ pub(crate) struct SelfTestLogVerb {
 }
 
 impl SelfTestLogVerb {
-    pub(crate) fn on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SelfTestLog>> {
+    pub(crate) fn run_on(&self, device: &mut dyn Device) -> anyhow::Result<StructureView<SelfTestLog>> {
         let data = read_log(device)?;
         let results = usize::from(self.dst_entries).min(SelfTestLog::RESULTS_MAX);
         Ok(self_test_view(device.name(), data, results))
@@ -181,19 +181,20 @@ mod tests {
             ]
         };
         let mut fake = Fake::controller(answers(SelfTestResult::PASSED));
-        let view = parse("x nvme0 -s 1 --wait").on(&mut fake, Duration::ZERO).unwrap();
+        let view = parse("x nvme0 -s 1 --wait").run_on(&mut fake, Duration::ZERO).unwrap();
         assert_eq!(view.text(false), "device-self-test: short test passed\n");
         let start = &fake.asked[1].sqe;
         assert_eq!((start.opcode, start.nsid(), start.cdw10.get()), (0x14, Nsid::ALL, 1));
 
         let mut fake = Fake::controller(answers(SelfTestResult::FAILED_SEGMENT));
-        let error = parse("x nvme0 -s short -w").on(&mut fake, Duration::ZERO).err().unwrap().to_string();
+        let error = parse("x nvme0 -s short -w").run_on(&mut fake, Duration::ZERO).err().unwrap().to_string();
         assert!(error.starts_with("the short test ended: failed") && error.contains("self-test-log nvme0"), "{error}");
     }
 
     #[test]
     fn without_a_code_the_log_is_shown() {
-        let state = |answer| parse("x nvme0").on(&mut Fake::controller([answer]), Duration::ZERO).unwrap().text(false);
+        let state =
+            |answer| parse("x nvme0").run_on(&mut Fake::controller([answer]), Duration::ZERO).unwrap().text(false);
         assert_eq!(state(log(None, None)), "device-self-test: no self-test is running\n");
         assert_eq!(state(log(Some(42), None)), "device-self-test: short test, 42% done\n");
         assert!(line::try_parse_on::<DeviceSelfTest>("x nvme0 -s 0x10").is_err());

@@ -67,7 +67,8 @@ impl TagArgs {
             return Ok((32, 0));
         }
         let index = command::identify_namespace(device, nsid)?.format_index();
-        let extended: Box<NvmNamespace> = command::identify(device, Identify::of(Cns::IOCS_NAMESPACE, nsid))?;
+        let extended: Box<NvmNamespace> =
+            command::identify(device, Identify::for_namespace(Cns::IOCS_NAMESPACE, nsid))?;
         let space = match extended.protection_format(index) {
             ProtectionFormat::Guard32 => 80,
             ProtectionFormat::Guard64 => 48,

@@ -166,7 +166,7 @@ impl Means<'_> {
     }
 
     /// Makes a change, to its end.
-    fn made(&self, change: Change) -> anyhow::Result<Task> {
+    fn carry_out(&self, change: Change) -> anyhow::Result<Task> {
         let task = begin(self.control, &self.transaction(change), self.yes)?;
         follow(self.control, task, self.global)
     }
@@ -237,7 +237,7 @@ fn firmware(
     let image = means.control.store_image(&bytes)?.id;
     let stage = Change::StageFirmware { drive: drive.clone(), slot, image };
     let Some(when) = activate else { return means.make(&stage, None) };
-    let staged = means.made(stage)?;
+    let staged = means.carry_out(stage)?;
     let made = staged.made.first().and_then(|name| name.rsplit_once("/slot")?.1.parse().ok());
     // A failure is told by `end`.
     let Some(slot) = slot.or(made).filter(|_| staged.error.is_none()) else { return end(staged, means.global) };

@@ -148,7 +148,7 @@ impl NewKey {
         let shown = ShownKeyChange { outcome, change: &change, file, printed, old_place };
         if let (OutputFormat::Normal, Some(_)) = (global.format, printed) {
             // The key is all that is on standard output, so that a script has it.
-            say(shown.told().trim_end());
+            say(shown.summary().trim_end());
         }
         show(global, &shown)
     }

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 use ebof_attach::state::StateDir;
 use ebof_tune::{
-    ChangeRecord, Interrupts, MTU_MAX, MTU_MIN, Machine, Name, RecordError, Report, Step, StepOutcome, SurveyError,
-    SurveyOptions, System, apply, survey, undo,
+    ChangeRecord, Interrupts, MTU_MAX, MTU_MIN, Machine, Name, RecordError, Report, SettingStep, StepOutcome,
+    SurveyError, SurveyOptions, System, apply, survey, undo,
 };
 
 use super::Outcome;
@@ -81,14 +81,14 @@ impl Tune {
         }
         let options = self.options();
         if !self.apply {
-            let report = look(&machine, &options)?;
+            let report = take_survey(&machine, &options)?;
             let view = TuneView::Report { goal: options.goal, report, recorded: recorded(&machine) };
             output::show(global, &view)?;
             return Ok(ExitCode::SUCCESS);
         }
         // Looked at under the record's lock: nobody else applies or undoes meanwhile.
         let mut record = open(&machine)?;
-        let report = look(&machine, &options)?;
+        let report = take_survey(&machine, &options)?;
         let steps = apply(&machine, &report, &mut record, now_s()).map_err(|error| failure(&error))?;
         let status = status(&steps);
         let recorded = record.changes().len();
@@ -124,7 +124,7 @@ fn take_back(machine: &dyn Machine, global: &Global) -> Outcome {
     Ok(status)
 }
 
-fn look(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, Failure> {
+fn take_survey(machine: &dyn Machine, options: &SurveyOptions) -> Result<Report, Failure> {
     survey(machine, options).map_err(|error| {
         let advice = match &error {
             SurveyError::NoInterface { known, .. } | SurveyError::NoDevice { known, .. } => listed(known),
@@ -168,8 +168,8 @@ fn failure(error: &RecordError) -> Failure {
     Failure::new("state", error.to_string(), error.advice())
 }
 
-fn status(steps: &[Step]) -> ExitCode {
-    let is_failed = |step: &Step| matches!(step.outcome, StepOutcome::Failed { .. });
+fn status(steps: &[SettingStep]) -> ExitCode {
+    let is_failed = |step: &SettingStep| matches!(step.outcome, StepOutcome::Failed { .. });
     if steps.iter().any(is_failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -54,7 +54,7 @@ impl<'a> AttachmentTable<'a> {
         self.check_attachments(&hosts, &functions)?;
         let mut changes = attached(nsid.0, hosts);
         if !functions.is_empty() {
-            let change = function::Change::Attached { nsid: nsid.0, functions };
+            let change = function::FunctionChange::Attached { nsid: nsid.0, functions };
             changes.push(Change::Functions { change });
         }
         Ok(Decision { changes, ..Decision::nothing() })
@@ -73,7 +73,7 @@ impl<'a> AttachmentTable<'a> {
         let mut decision = Decision::nothing();
         if !functions.is_empty() {
             decision.lost = functions.iter().map(|&id| (nsid, Some(FunctionId(id)))).collect();
-            let change = function::Change::Detached { nsid: nsid.0, functions };
+            let change = function::FunctionChange::Detached { nsid: nsid.0, functions };
             decision.changes.push(Change::Functions { change });
         }
         if hosts.is_empty() {
@@ -115,7 +115,7 @@ impl<'a> AttachmentTable<'a> {
         }
         let lost = namespace.functions.difference(&functions).map(|&id| (nsid, Some(FunctionId(id))));
         let lost = lost.chain(leaves_hosts.then_some((nsid, None))).collect();
-        let change = function::Change::Mapped { nsid: nsid.0, functions, without_hosts: leaves_hosts };
+        let change = function::FunctionChange::Mapped { nsid: nsid.0, functions, without_hosts: leaves_hosts };
         Ok(Decision { lost, ..Decision::functions(change) })
     }
 
@@ -270,7 +270,7 @@ pub(super) fn exactly(nsid: u32, now: &Attachments, to: &Attachments) -> Vec<Cha
     let new = hosts.difference(&now.hosts).cloned().collect();
     // Hosts may be too many for one change; what stays is in the first one.
     let kept = hosts.intersection(&now.hosts).cloned().collect();
-    let change = function::Change::Exactly { nsid, functions, hosts: kept, for_everyone };
+    let change = function::FunctionChange::Exactly { nsid, functions, hosts: kept, for_everyone };
     let mut changes: Vec<Change> = [Change::Functions { change }].into();
     changes.extend(attached(nsid, new));
     changes

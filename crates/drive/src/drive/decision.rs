@@ -78,7 +78,7 @@ impl Decision {
     }
 
     /// A change of functions.
-    pub(super) fn functions(change: function::Change) -> Self {
+    pub(super) fn functions(change: function::FunctionChange) -> Self {
         Self::change(Change::Functions { change })
     }
 }

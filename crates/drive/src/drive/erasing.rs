@@ -27,7 +27,7 @@ impl Erasing {
     }
 
     /// Those of these namespaces that are being erased, by NSID.
-    pub(super) fn of(&self, namespaces: &BTreeMap<u32, Namespace>) -> BTreeMap<u32, u8> {
+    pub(super) fn percent_left(&self, namespaces: &BTreeMap<u32, Namespace>) -> BTreeMap<u32, u8> {
         if self.percent_left.is_empty() {
             return BTreeMap::new();
         }

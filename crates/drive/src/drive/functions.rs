@@ -13,7 +13,7 @@ use ebof_nvme::{ControllerId, Nsid, Status};
 
 use super::decision::Decision;
 use crate::change::State;
-use crate::function::{self, Change, Function, FunctionId, PortNames, Primary, Share};
+use crate::function::{self, Function, FunctionChange, FunctionId, PortNames, Primary, Share};
 use crate::namespace::placement::Placement;
 use crate::request::{Answer, Refusal};
 
@@ -92,7 +92,7 @@ impl<'a> FunctionTable<'a> {
         if u32::from(count) > total - assigned {
             return Err(Refusal::at(Status::INVALID_RESOURCE_ID, DWORD_11));
         }
-        let changes = (primary != self.primary).then_some(Change::Allocated { primary });
+        let changes = (primary != self.primary).then_some(FunctionChange::Allocated { primary });
         let changes = changes.into_iter().map(|change| crate::Change::Functions { change }).collect();
         Ok(Decision { answer: Answer::Done(count.into()), changes, ..Decision::nothing() })
     }
@@ -138,7 +138,7 @@ impl<'a> FunctionTable<'a> {
         }
         let online = self.known.iter().filter(|(_, function)| function.online);
         let lost = online.map(|(&id, _)| (Nsid::ALL, Some(FunctionId(id)))).collect();
-        Ok(Decision { lost, ..Decision::functions(Change::Reset {}) })
+        Ok(Decision { lost, ..Decision::functions(FunctionChange::Reset {}) })
     }
 
     /// The function of a controller, as it is.
@@ -152,7 +152,7 @@ impl<'a> FunctionTable<'a> {
         if self.known.get(&id.0).is_some_and(|before| *before == function) {
             return Decision::nothing();
         }
-        Decision::functions(Change::Changed { id: id.0, function })
+        Decision::functions(FunctionChange::Changed { id: id.0, function })
     }
 
     /// What changes when the drive comes up with fewer functions than it remembers: nobody could
@@ -163,7 +163,8 @@ impl<'a> FunctionTable<'a> {
         let gone = self.known.range(first..).map(|(&id, before)| {
             let mut function = before.clone();
             function.go_offline();
-            (function != *before).then_some(crate::Change::Functions { change: Change::Changed { id, function } })
+            (function != *before)
+                .then_some(crate::Change::Functions { change: FunctionChange::Changed { id, function } })
         });
         gone.flatten().collect()
     }

@@ -43,7 +43,7 @@ pub fn is_offered(personality: &Personality, lid: Lid) -> bool {
 }
 
 /// A whole page, of those that are not read in pieces.
-pub(super) fn whole(drive: &Drive, query: &LogQuery) -> Result<Vec<u8>, Refusal> {
+pub(super) fn whole_page(drive: &Drive, query: &LogQuery) -> Result<Vec<u8>, Refusal> {
     let state = drive.state();
     Ok(match query.lid {
         Lid::ERROR_INFORMATION => {

@@ -31,7 +31,7 @@ impl ReservationTable<'_> {
         command: &reservation::Command,
         origin: &Origin,
     ) -> Result<Decision, Refusal> {
-        let reservations = self.of(nsid.0);
+        let reservations = self.of_namespace(nsid.0);
         let in_use = self.by_nsid.values().filter(|reservations| !reservations.is_empty()).count();
         let most = usize::try_from(self.reserved_max).unwrap_or(usize::MAX);
         if reservations.is_empty() && in_use >= most {
@@ -53,7 +53,7 @@ impl ReservationTable<'_> {
     /// Sets whether these namespaces' reservations persist.
     pub(super) fn persist(&self, nsids: &[u32], persistent: bool) -> Decision {
         let change = |&nsid: &u32| {
-            let change = self.of(nsid).set_persistent(persistent)?;
+            let change = self.of_namespace(nsid).set_persistent(persistent)?;
             Some(Change::Reserved { nsid, change })
         };
         Decision { changes: nsids.iter().filter_map(change).collect(), ..Decision::nothing() }
@@ -62,13 +62,13 @@ impl ReservationTable<'_> {
     /// Refuses to manage a namespace that another host has reserved, as a write to it would be. The
     /// box may: what it moves keeps its reservation.
     pub(super) fn check(&self, nsid: u32, origin: &Origin) -> Result<(), Refusal> {
-        if !origin.is_box && self.of(nsid).conflicts(origin.host_id, Access::Write) {
+        if !origin.is_box && self.of_namespace(nsid).conflicts(origin.host_id, Access::Write) {
             return Err(Refusal::new(Status::RESERVATION_CONFLICT));
         }
         Ok(())
     }
 
-    fn of(&self, nsid: u32) -> &Reservations {
+    fn of_namespace(&self, nsid: u32) -> &Reservations {
         self.by_nsid.get(&nsid).map_or(&NO_RESERVATIONS, |reservations| reservations)
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn undo(
         if now.online {
             decision.lost.push((Nsid::ALL, Some(FunctionId(id))));
         }
-        let change = function::Change::Changed { id, function: function.clone() };
+        let change = function::FunctionChange::Changed { id, function: function.clone() };
         decision.changes.push(Change::Functions { change });
     }
     for (&nsid, to) in &before.namespaces {

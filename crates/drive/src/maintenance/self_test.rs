@@ -76,7 +76,7 @@ struct Outcome {
 
 /// The next step. The number of its segment is SNUM of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SelfTestStep {
     /// Segment 1: no bit of SMART's Critical Warning may be set.
     Health,
     /// Segment 2: superblocks, checkpoint and journal are read, and their checksums verified.
@@ -176,7 +176,7 @@ impl SelfTest {
 
     /// The next step of the running test.
     #[must_use]
-    pub fn step(&self) -> Option<Step> {
+    pub fn step(&self) -> Option<SelfTestStep> {
         self.running.as_ref().and_then(Running::step)
     }
 
@@ -185,7 +185,7 @@ impl SelfTest {
     #[must_use]
     pub fn advance(&self, result: Result<(), Failure>, power_on_hours: u64) -> Self {
         let Some(mut running) = self.running.clone() else { return self.clone() };
-        let segment = running.step().map_or(0, Step::segment);
+        let segment = running.step().map_or(0, SelfTestStep::segment);
         if let Err(failure) = result {
             running.failure.get_or_insert(Failed::new(segment, failure));
         }
@@ -276,20 +276,20 @@ impl Running {
         Ok(Self { code: code.0, nsid: nsid.0, cntlid: controller.0, namespaces, done: 0, failure: None })
     }
 
-    fn step(&self) -> Option<Step> {
+    fn step(&self) -> Option<SelfTestStep> {
         let mut at = match self.done {
-            0 => return Some(Step::Health),
-            1 => return Some(Step::Metadata),
+            0 => return Some(SelfTestStep::Health),
+            1 => return Some(SelfTestStep::Metadata),
             done => done - 2,
         };
         for part in &self.namespaces {
             if at < part.steps {
                 let ordinal = u128::from(at) * u128::from(part.extents) / u128::from(part.steps);
-                return Some(Step::Extent { nsid: Nsid(part.nsid), ordinal: u64::try_from(ordinal).ok()? });
+                return Some(SelfTestStep::Extent { nsid: Nsid(part.nsid), ordinal: u64::try_from(ordinal).ok()? });
             }
             at -= part.steps;
         }
-        (at == 0).then_some(Step::Life)
+        (at == 0).then_some(SelfTestStep::Life)
     }
 
     fn percent(&self) -> u8 {
@@ -299,7 +299,7 @@ impl Running {
     }
 }
 
-impl Step {
+impl SelfTestStep {
     fn segment(self) -> u8 {
         match self {
             Self::Health => 1,

@@ -29,7 +29,7 @@ pub(super) struct No(StatusCode, Box<Refused>);
 
 impl No {
     fn new(status: StatusCode, kind: MistakeKind, message: impl Into<String>, advice: &str) -> Self {
-        Self(status, Box::new(Refused::whole(kind, message, advice)))
+        Self(status, Box::new(Refused::because(kind, message, advice)))
     }
 }
 
@@ -100,7 +100,7 @@ async fn change(
     if !is_only_password && asker.as_ref().is_some_and(|user| !user.may(Privilege::ConfigureUsers)) {
         let advice = "an Administrator may change more";
         let message = "of one's own account only the password may be changed";
-        return Err(answer(StatusCode::FORBIDDEN, Refused::whole(MistakeKind::Value, message, advice)));
+        return Err(answer(StatusCode::FORBIDDEN, Refused::because(MistakeKind::Value, message, advice)));
     }
     let role = role.as_deref().map(parsed_role).transpose()?;
     let change = AccountChange { name: None, password, role, reach, enabled, must_change_password, unlock };
@@ -117,7 +117,7 @@ async fn change(
         });
         match outcome {
             Ok(account) => {
-                report(&managed, &by, EventKind::AccountChanged, told(&account, &change));
+                report(&managed, &by, EventKind::AccountChanged, changes_in_words(&account, &change));
                 Json(status(&access, account)).into_response()
             }
             Err(mistake) => refused(&name, &mistake),
@@ -151,7 +151,7 @@ fn report(managed: &Managed, by: &Asker, kind: EventKind, message: String) {
 }
 
 /// What was changed of an account, without passwords.
-fn told(account: &Account, change: &AccountChange) -> String {
+fn changes_in_words(account: &Account, change: &AccountChange) -> String {
     let changed = [
         change.password.as_ref().map(|_secret| "another password".to_owned()),
         change.role.map(|role| format!("role {role}")),
@@ -250,7 +250,7 @@ fn refused(name: &str, mistake: &Mistake) -> Response {
         ),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value, "nothing was changed"),
     };
-    let mut refused = Refused::whole(kind, mistake.to_string(), advice);
+    let mut refused = Refused::because(kind, mistake.to_string(), advice);
     let object = format!("account {}", name.chars().take(40).collect::<String>());
     refused.mistakes.iter_mut().for_each(|mistake| mistake.object.clone_from(&object));
     answer(status, refused)

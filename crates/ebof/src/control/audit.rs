@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<Managed>> {
 /// The latest records since `since`; with `verify=1`, what is wrong with the log, too, which has to
 /// have the records that each `head` names.
 async fn show(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    let mut words = QueryWords::of(query.as_deref(), "accepted: ?since=UNIX_MS&max=N&verify=1&head=N:HASH");
+    let mut words = QueryWords::parse(query.as_deref(), "accepted: ?since=UNIX_MS&max=N&verify=1&head=N:HASH");
     let since_unix_ms = words.number("since")?.unwrap_or(0);
     let most = words.number("max")?.and_then(|most| usize::try_from(most).ok()).unwrap_or(RECORDS).min(RECORDS_MAX);
     let is_verified = words.number("verify")? == Some(1);
@@ -55,7 +55,7 @@ async fn show(State(managed): State<Arc<Managed>>, RawQuery(query): RawQuery) ->
             }
             Err(error) => {
                 let (message, advice) = (format!("the audit log cannot be read: {error}"), "see the state directory");
-                answer(StatusCode::INTERNAL_SERVER_ERROR, Refused::whole(MistakeKind::Unknown, message, advice))
+                answer(StatusCode::INTERNAL_SERVER_ERROR, Refused::because(MistakeKind::Unknown, message, advice))
             }
         }
     })
@@ -67,7 +67,7 @@ fn audit(managed: &Managed) -> Result<Arc<Audit>, Response> {
     managed.audit().cloned().ok_or_else(|| {
         let message = "the target has no audit log";
         let advice = "serve with `--state DIR`, or `state` in [target]; the target's log tells why it has none";
-        answer(StatusCode::NOT_FOUND, Refused::whole(MistakeKind::NotFound, message, advice))
+        answer(StatusCode::NOT_FOUND, Refused::because(MistakeKind::NotFound, message, advice))
     })
 }
 
@@ -95,7 +95,8 @@ pub(super) async fn audited(
             Ok(bytes) => (bytes.clone(), Body::from(bytes)),
             Err(error) => {
                 let advice = format!("accepted: JSON of at most {most} bytes");
-                let refused = Refused::whole(MistakeKind::Value, format!("the body has not arrived: {error}"), advice);
+                let refused =
+                    Refused::because(MistakeKind::Value, format!("the body has not arrived: {error}"), advice);
                 return answer(StatusCode::PAYLOAD_TOO_LARGE, refused);
             }
         },

@@ -91,5 +91,5 @@ fn refused(error: &CertificateError) -> Response {
         | CertificateError::Stored(..) => (StatusCode::INTERNAL_SERVER_ERROR, MistakeKind::Conflict),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, MistakeKind::Value),
     };
-    answer(status, Refused::whole(kind, error.to_string(), "the certificate in force stays while the target runs"))
+    answer(status, Refused::because(kind, error.to_string(), "the certificate in force stays while the target runs"))
 }

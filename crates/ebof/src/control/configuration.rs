@@ -58,7 +58,7 @@ pub(crate) struct No(StatusCode, pub(crate) Box<RefusedConfiguration>);
 
 impl No {
     fn new(status: StatusCode, kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self(status, Box::new(Refused::whole(kind, message, advice).into()))
+        Self(status, Box::new(Refused::because(kind, message, advice).into()))
     }
 
     fn value(status: StatusCode, message: impl Into<String>, advice: impl Into<String>) -> Self {
@@ -110,7 +110,7 @@ pub(crate) fn in_force(managed: &Managed) -> Result<Configuration, No> {
         let message = format!("the configuration in force cannot be written as TOML: {error}");
         No::value(StatusCode::INTERNAL_SERVER_ERROR, message, "this is an error of ebof: please report it")
     })?;
-    let revision = Revision::of(&config);
+    let revision = Revision::from_config(&config);
     let source = managed.reloads.started_with().compared(&managed.target);
     let generation = managed.reloads.generations().and_then(|generations| generations.current());
     Ok(Configuration { schema: CONFIGURATION_SCHEMA, revision, source, generation, toml })
@@ -142,11 +142,11 @@ async fn replace(
 ) -> Result<Response, No> {
     let planned = revision(&headers)?;
     let (loaded, action, promise) = reading(&managed, |managed| desired(managed, body)).await?;
-    made(managed.reloads.apply(loaded, Seen { revision: planned, promise }, Cause::new(by, action)).await)
+    answer_applied(managed.reloads.apply(loaded, Seen { revision: planned, promise }, Cause::new(by, action)).await)
 }
 
 async fn reload(State(managed): State<Arc<Managed>>, By(by): By) -> Result<Response, No> {
-    made(managed.reloads.reload(by).await)
+    answer_applied(managed.reloads.reload(by).await)
 }
 
 /// Changes single objects, or tells with `?plan=1` what that would do. A plan needs no condition.
@@ -180,7 +180,7 @@ async fn edit(
         Err(planned) => Ok(tagged(&planned.revision, Json(&planned))),
         Ok((edits, planned)) => {
             let action = edits.to_string();
-            made(managed.reloads.edit(edits, planned, Cause::new(by, action)).await)
+            answer_applied(managed.reloads.edit(edits, planned, Cause::new(by, action)).await)
         }
     }
 }
@@ -246,7 +246,7 @@ fn generation(managed: &Managed, name: &str) -> Result<(Loaded, String), No> {
     Ok((loaded, format!("rollback to generation {number}")))
 }
 
-fn made(outcome: Result<Applied, Refusal>) -> Result<Response, No> {
+fn answer_applied(outcome: Result<Applied, Refusal>) -> Result<Response, No> {
     let applied = outcome.map_err(|refusal| refused(&refusal))?;
     Ok(tagged(&applied.revision, Json(&applied)))
 }

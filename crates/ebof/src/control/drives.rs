@@ -38,7 +38,7 @@ async fn details(Sight { seen, .. }: Sight, Named(name): Named) -> Result<Respon
 async fn image(Sight { seen, .. }: Sight, body: Result<Bytes, BytesRejection>) -> Result<Response, Response> {
     let body = body.map_err(|rejection| {
         let advice = format!("accepted: an image of at most {IMAGE_BYTES_MAX} bytes");
-        answer(rejection.status(), Refused::whole(MistakeKind::Value, rejection.body_text(), advice))
+        answer(rejection.status(), Refused::because(MistakeKind::Value, rejection.body_text(), advice))
     })?;
     beside(move || match seen.enclosure.store_image(&body) {
         Ok(stored) => (StatusCode::CREATED, Json(stored)).into_response(),

@@ -121,7 +121,7 @@ fn parsed(body: Result<Bytes, BytesRejection>) -> Result<AddKey, Response> {
     let wanted =
         "want {\"host\": \"nqn...\", \"kind\": \"dhchap\", \"key\": \"DHHC-1:...\"}; kinds: dhchap, dhchap-ctrl, tls";
     let body = body.map_err(|rejection| {
-        answer(rejection.status(), Refused::whole(MistakeKind::Value, "the body cannot be read", wanted))
+        answer(rejection.status(), Refused::because(MistakeKind::Value, "the body cannot be read", wanted))
     })?;
     serde_json::from_slice(&body).map_err(|error| {
         // What stands there may be the key.
@@ -131,5 +131,5 @@ fn parsed(body: Result<Bytes, BytesRejection>) -> Result<AddKey, Response> {
 }
 
 fn wrong(message: &str, advice: &str) -> Response {
-    answer(StatusCode::BAD_REQUEST, Refused::whole(MistakeKind::Value, message, advice))
+    answer(StatusCode::BAD_REQUEST, Refused::because(MistakeKind::Value, message, advice))
 }

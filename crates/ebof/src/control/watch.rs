@@ -35,7 +35,7 @@ async fn events(
     Sight { seen, .. }: Sight,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Response> {
-    let mut words = QueryWords::of(query.as_deref(), "accepted: ?since=N&max=N&wait_ms=N");
+    let mut words = QueryWords::parse(query.as_deref(), "accepted: ?since=N&max=N&wait_ms=N");
     let since = words.number("since")?.unwrap_or(0);
     let max = words.number("max")?.and_then(|max| usize::try_from(max).ok()).unwrap_or(ANSWER_MAX).max(1);
     let wait = Duration::from_millis(words.number("wait_ms")?.unwrap_or(0)).min(WAIT_MAX);
@@ -57,7 +57,7 @@ async fn events(
 async fn history(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result<Response, Response> {
     let advice = "accepted: nothing, or ?object=NAME&resolution=1s&since=UNIX_MS&until=UNIX_MS; NAME is such as \
                   function:d3/vf2, RESOLUTION is 1s, 10s or 60s";
-    let mut words = QueryWords::of(query.as_deref(), advice);
+    let mut words = QueryWords::parse(query.as_deref(), advice);
     let object = words.parsed("object", |text| text.parse::<SeriesName>().ok())?;
     let resolution = words.parsed("resolution", Resolution::named)?.unwrap_or(Resolution::Second);
     let (after_unix_ms, until_unix_ms) = (words.number("since")?.unwrap_or(0), words.number("until")?);
@@ -70,7 +70,7 @@ async fn history(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result
             Ok(samples) => Json(samples).into_response(),
             Err(none) => {
                 let advice = "GET /v1/history lists the objects that have samples";
-                answer(StatusCode::NOT_FOUND, Refused::whole(MistakeKind::NotFound, none.to_string(), advice))
+                answer(StatusCode::NOT_FOUND, Refused::because(MistakeKind::NotFound, none.to_string(), advice))
             }
         }
     })
@@ -79,13 +79,13 @@ async fn history(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result
 
 /// What the queues did in the latest second.
 async fn queues(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    QueryWords::of(query.as_deref(), "accepted: nothing").end()?;
+    QueryWords::parse(query.as_deref(), "accepted: nothing").end()?;
     beside(move || Json(seen.measured.queues()).into_response()).await
 }
 
 /// The slow commands after `since`.
 async fn slow(Sight { seen, .. }: Sight, RawQuery(query): RawQuery) -> Result<Response, Response> {
-    let mut words = QueryWords::of(query.as_deref(), "accepted: ?since=N");
+    let mut words = QueryWords::parse(query.as_deref(), "accepted: ?since=N");
     let since = words.number("since")?.unwrap_or(0);
     words.end()?;
     beside(move || {
@@ -103,7 +103,7 @@ pub(super) struct QueryWords {
 }
 
 impl QueryWords {
-    pub(super) fn of(query: Option<&str>, advice: &'static str) -> Self {
+    pub(super) fn parse(query: Option<&str>, advice: &'static str) -> Self {
         let parts = query.unwrap_or_default().split('&').filter(|part| !part.is_empty());
         let word = |part: &str| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -114,7 +114,7 @@ impl QueryWords {
 
     fn refuse(&self, word: &str) -> NotUnderstood {
         let word: String = word.chars().filter(|c| !c.is_control()).take(64).collect();
-        NotUnderstood(Refused::whole(MistakeKind::Value, format!("`{word}` in the query"), self.advice))
+        NotUnderstood(Refused::because(MistakeKind::Value, format!("`{word}` in the query"), self.advice))
     }
 
     pub(super) fn parsed<T>(

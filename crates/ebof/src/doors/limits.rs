@@ -2,8 +2,8 @@
 //! peers do not keep others out.
 //!
 //! A new connection is always accepted. If there are too many, the oldest one is closed: first of
-//! those from the same peer, then of all. One whose user is known ([`Connection::known`]) is closed
-//! only if there are no others, so that strangers do not end what users have open.
+//! those from the same peer, then of all. One whose user is known ([`Connection::known_flag`]) is
+//! closed only if there are no others, so that strangers do not end what users have open.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -130,7 +130,7 @@ impl<K> Gate<K> {
 
 impl<S, K: PartialEq> Connection<S, K> {
     /// To be set once the user is known.
-    pub(crate) fn known(&self) -> Arc<AtomicBool> {
+    pub(crate) fn known_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.gate.known)
     }
 
@@ -187,14 +187,14 @@ mod tests {
     async fn strangers_do_not_end_the_connections_of_users() {
         let limits = ConnectionLimits::new(2, 4, Duration::from_secs(3600));
         let mut user = limits.admit(tokio::io::empty(), 1);
-        user.known().store(true, Ordering::Relaxed);
+        user.known_flag().store(true, Ordering::Relaxed);
         let mut others: Vec<_> = (1..20).map(|peer| limits.admit(tokio::io::empty(), peer)).collect();
         let is_open =
             |connection: &mut Connection<_, _>| connection.check(&mut Context::from_waker(Waker::noop())).is_ok();
         assert!(is_open(&mut user));
         assert_eq!(others.iter_mut().filter_map(|it| is_open(it).then_some(())).count(), 3);
         // Users among themselves: the oldest.
-        others.iter().for_each(|it| it.known().store(true, Ordering::Relaxed));
+        others.iter().for_each(|it| it.known_flag().store(true, Ordering::Relaxed));
         let _another = limits.admit(tokio::io::empty(), 99);
         assert!(!is_open(&mut user));
     }

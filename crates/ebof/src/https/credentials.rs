@@ -30,7 +30,7 @@ pub(super) enum Credentials {
 
 impl Credentials {
     /// Those of a request. A token comes first.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         match (single(headers, &X_AUTH_TOKEN), single(headers, &AUTHORIZATION)) {
             (Found::Nothing, Found::Nothing) => Self::None,
             (Found::One(token), _) => Self::Token(token.to_owned()),
@@ -109,17 +109,17 @@ mod tests {
     }
 
     fn authorization(text: &str) -> Credentials {
-        Credentials::of(&headers(&[(&AUTHORIZATION, text)]))
+        Credentials::from_headers(&headers(&[(&AUTHORIZATION, text)]))
     }
 
     #[test]
     fn a_token_or_a_password_is_found() {
-        assert!(Credentials::of(&HeaderMap::new()) == Credentials::None);
+        assert!(Credentials::from_headers(&HeaderMap::new()) == Credentials::None);
         let basic = |name: &str, password: &str| Credentials::Basic { name: name.into(), password: password.into() };
         assert!(authorization("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==") == basic("Aladdin", "open sesame"));
         assert!(authorization("bASIC YTpiOmM=") == basic("a", "b:c"));
         let both = [(&X_AUTH_TOKEN, "abc"), (&AUTHORIZATION, "Basic YTpiOmM=")];
-        assert!(Credentials::of(&headers(&both)) == Credentials::Token("abc".into()));
+        assert!(Credentials::from_headers(&headers(&both)) == Credentials::Token("abc".into()));
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         }
         let mut twice = headers(&[(&X_AUTH_TOKEN, "a")]);
         twice.append(X_AUTH_TOKEN, "b".parse().unwrap());
-        assert!(Credentials::of(&twice) == Credentials::Malformed);
+        assert!(Credentials::from_headers(&twice) == Credentials::Malformed);
     }
 
     #[test]

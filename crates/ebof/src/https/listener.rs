@@ -118,7 +118,7 @@ async fn serve(
     service: Arc<Service>,
     times: Times,
 ) {
-    let peer = Visitor { address, secure: tls.is_some(), known: connection.known(), requests: AtomicU32::new(0) };
+    let peer = Visitor { address, secure: tls.is_some(), known: connection.known_flag(), requests: AtomicU32::new(0) };
     let stream = Stalling { stream: connection, limit: times.stall, stalled: None };
     match tls {
         None => answer(stream, peer, service, times).await,

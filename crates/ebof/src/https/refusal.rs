@@ -28,7 +28,7 @@ pub(super) enum Realm {
 }
 
 impl Realm {
-    pub(super) fn of(path: &str) -> Self {
+    pub(super) fn from_path(path: &str) -> Self {
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         match path {
@@ -158,7 +158,7 @@ impl Refusal {
         let Self { status, message, advice, wait } = self;
         let mut response = match realm {
             Realm::Redfish => json_of(status, &redfish(&message, advice)),
-            Realm::Control => json_of(status, &Refused::whole(MistakeKind::Value, message, advice)),
+            Realm::Control => json_of(status, &Refused::because(MistakeKind::Value, message, advice)),
             Realm::Health | Realm::Page => text(status, format!("{message}: {advice}\n")),
         };
         if let Some(wait) = wait {
@@ -223,7 +223,7 @@ mod tests {
             ("/healthz/", Realm::Page),
             ("*", Realm::Page),
         ] {
-            assert_eq!(Realm::of(path), realm, "{path}");
+            assert_eq!(Realm::from_path(path), realm, "{path}");
         }
     }
 }

@@ -126,7 +126,7 @@ impl Service {
     /// Answers a request, whatever it is.
     pub(super) async fn answer(self: &Arc<Self>, peer: &Visitor, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        let realm = Realm::of(parts.uri.path());
+        let realm = Realm::from_path(parts.uri.path());
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let mut response = match self.handle(realm, peer, parts, body).await {
             Ok(response) => response,
@@ -250,7 +250,7 @@ impl Service {
     /// looked at are refused.
     async fn caller(self: &Arc<Self>, peer: &Visitor, parts: &Parts) -> Result<Caller, Refusal> {
         let address = peer.address.ip().to_canonical();
-        let credentials = Credentials::of(&parts.headers);
+        let credentials = Credentials::from_headers(&parts.headers);
         let presented = credentials != Credentials::None;
         let outcome = match credentials {
             Credentials::None | Credentials::Malformed => Ok(None),

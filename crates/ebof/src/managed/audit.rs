@@ -36,7 +36,7 @@ impl Auditing {
         host: &str,
     ) -> Result<Self, ebof_audit::AuditError> {
         let events: Arc<dyn Events> = target.events();
-        let mut happened = Happened::of(Arc::clone(&events));
+        let mut happened = Happened::new(Arc::clone(&events));
         let settings = AuditSettings {
             sizes: Sizes::default(),
             syslog: syslog.map(|destination| Syslog::new(destination, host)),
@@ -46,7 +46,7 @@ impl Auditing {
         };
         let audit = Arc::new(Audit::start(directory, settings)?);
         let told = Arc::clone(&audit);
-        let wake: Arc<Wake> = Arc::new(move || told.look());
+        let wake: Arc<Wake> = Arc::new(move || told.wake());
         events.subscribe(Arc::downgrade(&wake));
         let head = audit.head();
         // Of a log that begins there is nothing to compare; whoever knows of an earlier one does.

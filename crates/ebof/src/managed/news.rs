@@ -15,7 +15,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    pub(crate) fn of(target: &Target) -> Self {
+    pub(crate) fn from_target(target: &Target) -> Self {
         let events = target.events();
         let told = watch::Sender::new(());
         let teller = told.clone();

@@ -176,7 +176,7 @@ impl Generations {
         let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
         let loaded = load_as(FileFormat::Toml, &path.display().to_string(), &text);
         let config = loaded.map_err(|diagnostics| wrong(format!("it is not understood: {diagnostics}")))?.config;
-        let revision = Revision::of(&config);
+        let revision = Revision::from_config(&config);
         if revision == generation.revision {
             return Ok(config);
         }
@@ -228,7 +228,7 @@ impl ConfigStore for Generations {
         plan: &Plan,
         cause: &Cause,
     ) -> Result<(), ConfigStoreError> {
-        let revision = Revision::of(config);
+        let revision = Revision::from_config(config);
         let mut list = self.list();
         let stored = list.current().map(|current| &current.revision);
         if stored == Some(&revision) {

@@ -28,7 +28,8 @@ fn changes_wait_in_a_bounded_queue_and_those_of_clients_that_have_gone_are_not_m
     let before = target.config();
     let (reloads, reloader) = Reloads::without_thread(StartedWith::Arguments, None, Arc::clone(&target));
     let more = TEXT.replace("[\"mem:1Mi\"]", "[\"mem:1Mi\", \"mem:2Mi\"]");
-    let apply = || -> Waiting<'_> { Box::pin(reloads.apply(loaded(&more), Revision::of(&before), Cause::library())) };
+    let apply =
+        || -> Waiting<'_> { Box::pin(reloads.apply(loaded(&more), Revision::from_config(&before), Cause::library())) };
     let mut gone = apply();
     assert!(poll(&mut gone).is_pending());
     let mut waiting: Vec<Waiting<'_>> =

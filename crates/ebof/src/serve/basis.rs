@@ -31,7 +31,7 @@ pub(super) struct Basis {
 
 impl Basis {
     /// Reads what `args` name.
-    pub(super) fn of(args: &Args, kind: Kind) -> anyhow::Result<Self> {
+    pub(super) fn read(args: &Args, kind: Kind) -> anyhow::Result<Self> {
         let (loaded, started_with, action) = match &args.config {
             Some(path) => {
                 let action = format!("serve --config {}", path.display());
@@ -88,12 +88,14 @@ impl Basis {
 
     /// Finishes or takes back what a process that has ended in the middle of a change has left of
     /// files, before they are opened.
-    pub(super) fn settle(&self) {
+    pub(super) fn finish_interrupted(&self) {
         let Some(generations) = &self.generations else { return };
         match generations.interrupted() {
             Ok(changes) if changes.is_empty() => return,
             Ok(changes) => {
-                ebof_server::settle(&changes, &self.config).iter().for_each(|line| tracing::warn!("{line}"));
+                ebof_server::finish_interrupted(&changes, &self.config)
+                    .iter()
+                    .for_each(|line| tracing::warn!("{line}"));
             }
             // Nothing is served by it.
             Err(error) => tracing::warn!("what a change that was interrupted has left of files is not known: {error}"),

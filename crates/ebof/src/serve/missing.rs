@@ -74,13 +74,13 @@ impl Late {
                 return;
             }
             std::thread::sleep(pause);
-            self.look();
+            self.check();
             let has_found = self.target.missing().len() < before;
             pause = if has_found { FIRST } else { (pause * 2).min(LONGEST) };
         }
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         self.target.look_for_missing();
         let target = &self.target;
         self.attempts.retain_mut(|(kind, name, attempt)| {

@@ -51,7 +51,7 @@ impl RemoteWanted {
     ///
     /// # Errors
     /// What is wanted cannot be.
-    pub(super) fn of(
+    pub(super) fn from_args(
         args: &Args,
         options: &TargetOptions,
         state: Option<Arc<StateDirectory>>,
@@ -166,7 +166,7 @@ impl ServedNetwork {
     }
 
     /// The files that were made for it.
-    pub(super) fn made(&self) -> &[String] {
+    pub(super) fn made_files(&self) -> &[String] {
         &self.made
     }
 

@@ -239,6 +239,6 @@ impl From<Refusal> for Fault {
 }
 
 /// The drive of a controller's subsystem.
-pub(crate) fn of(controller: &Controller) -> Option<&Arc<View>> {
+pub(crate) fn view_of(controller: &Controller) -> Option<&Arc<View>> {
     controller.subsystem()?.drive.as_ref()
 }

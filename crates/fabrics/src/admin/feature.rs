@@ -244,7 +244,7 @@ fn current_value(controller: &Controller, fid: Fid) -> u32 {
         Fid::WRITE_ATOMICITY => features.atomicity.encode(),
         Fid::INTERRUPT_COALESCING => features.coalescing,
         Fid::SANITIZE_CONFIG => {
-            SanitizeConfig { warn: drive::of(controller).is_some_and(|drive| drive.no_deallocate_warns) }.encode()
+            SanitizeConfig { warn: drive::view_of(controller).is_some_and(|drive| drive.no_deallocate_warns) }.encode()
         }
         Fid::ASYNC_EVENT_CONFIG => features.events.0,
         Fid::KEEP_ALIVE_TIMER => {
@@ -277,7 +277,7 @@ pub(crate) fn set(controller: &mut Controller, sqe: &Sqe) -> Outcome {
             return match WriteProtection::decode(value) {
                 wanted @ (WriteProtection::None | WriteProtection::Protected) => {
                     let protect = Request::Protect(sqe.nsid(), wanted == WriteProtection::Protected);
-                    let task = match drive::of(controller) {
+                    let task = match drive::view_of(controller) {
                         Some(_) => Task::Drive(Box::new(DriveTask::new(protect))),
                         None => Task::Shared,
                     };

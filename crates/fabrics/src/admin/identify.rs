@@ -56,7 +56,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    pub(crate) fn of(sqe: &Sqe) -> Option<Self> {
+    pub(crate) fn from_command(sqe: &Sqe) -> Option<Self> {
         let cns = Cns(sqe.cdw10.to_bytes()[0]);
         match cns {
             Cns::ACTIVE_NAMESPACE_LIST | Cns::IOCS_ACTIVE_NAMESPACE_LIST => Some(Self::List(sqe.nsid())),
@@ -87,7 +87,9 @@ pub(crate) fn io_controller(association: &Association, subsystem: &Subsystem, sq
         }
         Cns::CONTROLLER_LIST => Ok(Decision::Go(Task::Shared, length)),
         // What the host is shown of its namespaces depends on what it has looked at.
-        _ if !subsystem.pending.is_empty() && Look::of(sqe).is_some() => Ok(Decision::Go(Task::Shared, length)),
+        _ if !subsystem.pending.is_empty() && Look::from_command(sqe).is_some() => {
+            Ok(Decision::Go(Task::Shared, length))
+        }
         _ => Ok(Decision::Go(Task::Reply(structure(association, subsystem, sqe)?), length)),
     }
 }

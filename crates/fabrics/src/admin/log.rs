@@ -53,7 +53,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
     }
     let length = association.admin_sgl().at_least(sqe, Direction::ControllerToHost, log.bytes)?;
     check(controller, sqe.nsid(), &log)?;
-    if drive::of(controller).is_some() && ebof_drive::keeps_page(log.lid) {
+    if drive::view_of(controller).is_some() && ebof_drive::keeps_page(log.lid) {
         return Ok(drive::log(controller, &log, sqe.nsid(), length));
     }
     let page = match log.lid {
@@ -73,7 +73,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
         Lid::ENDURANCE_GROUP_AGGREGATE => endurance_aggregate(controller.group_event.then_some(1)),
         Lid::RESERVATION_NOTIFICATION => controller.reservations.page().as_bytes().to_vec(),
         Lid::COMMAND_EFFECTS => {
-            let mut effects = command_effects(drive::of(controller).map(|drive| &drive.personality));
+            let mut effects = command_effects(drive::view_of(controller).map(|drive| &drive.personality));
             if controller.subsystem().is_some_and(|subsystem| subsystem.has_functions()) {
                 let supported = CommandEffects::CSUPP.with_scope(scope::SUBSYSTEM);
                 effects.set_admin(admin::VIRTUALIZATION_MANAGEMENT, supported);
@@ -121,7 +121,7 @@ pub(crate) fn get_log_page(controller: &mut Controller, sqe: &Sqe) -> Outcome {
 /// Checks of NSID, offset and index that are the same for all log pages.
 fn check(controller: &Controller, nsid: Nsid, log: &GetLogPage) -> Result<(), Fault> {
     // A drive keeps health for each namespace; no other page is (LPA).
-    let of_namespaces = log.lid == Lid::SMART_HEALTH && drive::of(controller).is_some();
+    let of_namespaces = log.lid == Lid::SMART_HEALTH && drive::view_of(controller).is_some();
     if nsid != Nsid::NONE && nsid != Nsid::ALL && !of_namespaces {
         let highest = controller.subsystem().map_or(Nsid::NONE, |subsystem| subsystem.nsid_max());
         let status = if nsid > highest { Status::INVALID_NAMESPACE } else { Status::INVALID_FIELD };

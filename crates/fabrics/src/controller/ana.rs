@@ -29,7 +29,7 @@ struct Group {
 
 impl AnaLog {
     /// The log of a controller whose host is shown `subsystem`.
-    pub(crate) fn of(subsystem: &Subsystem) -> Self {
+    pub(crate) fn for_subsystem(subsystem: &Subsystem) -> Self {
         let mut log = Self::default();
         log.follow(subsystem);
         log

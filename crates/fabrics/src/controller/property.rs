@@ -23,7 +23,7 @@ pub(crate) const VERSION: Version = Version::V2_1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
     pub(crate) cc: Cc,
-    pub(crate) phase: Phase,
+    pub(crate) phase: EnablingPhase,
     /// Resets and shutdowns that are not [`Registers::quiesced`]: a reset may begin during a
     /// shutdown, and is complete when both are.
     quiescing: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Registers {
 
 /// Where the controller is between CC.EN and CSTS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum EnablingPhase {
     /// CSTS.RDY is 0.
     #[default]
     Disabled,
@@ -67,10 +67,10 @@ impl Registers {
     pub(crate) fn csts(self) -> Csts {
         let ready = if self.cc.enabled() { Csts::READY } else { 0 };
         Csts(match self.phase {
-            Phase::Disabled => 0,
-            Phase::Ready | Phase::Resetting => Csts::READY,
-            Phase::ShuttingDown => ready | Csts::SHUTDOWN_OCCURRING,
-            Phase::ShutDown => ready | Csts::SHUTDOWN_COMPLETE,
+            EnablingPhase::Disabled => 0,
+            EnablingPhase::Ready | EnablingPhase::Resetting => Csts::READY,
+            EnablingPhase::ShuttingDown => ready | Csts::SHUTDOWN_OCCURRING,
+            EnablingPhase::ShutDown => ready | Csts::SHUTDOWN_COMPLETE,
         })
     }
 
@@ -112,11 +112,11 @@ impl Registers {
         }
         match (self.cc.enabled(), cc.enabled()) {
             (false, true) => self.enable(cc, io),
-            (true, false) => Ok((self.quiesce(cc, Phase::Resetting), Effect::Reset)),
+            (true, false) => Ok((self.quiesce(cc, EnablingPhase::Resetting), Effect::Reset)),
             (false, false) => {
                 // There is nothing to shut down: SHST follows SHN at once.
                 let phase = match self.phase {
-                    Phase::Disabled if cc.shutdown() != 0 => Phase::ShutDown,
+                    EnablingPhase::Disabled if cc.shutdown() != 0 => EnablingPhase::ShutDown,
                     phase => phase,
                 };
                 Ok((Self { cc, phase, ..self }, Effect::None))
@@ -127,7 +127,7 @@ impl Registers {
 
     fn enable(self, cc: Cc, io: bool) -> Result<(Self, Effect), Fault> {
         // The host must wait for CSTS.RDY to become 0 before it sets EN again.
-        if self.phase == Phase::Resetting {
+        if self.phase == EnablingPhase::Resetting {
             return Err(Fault::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         // Controllers without I/O queues have no use for IOSQES, IOCQES and CSS.
@@ -139,7 +139,7 @@ impl Registers {
         if !legal || io && !(entry_sizes && command_set) {
             return Err(Fault::field(byte::CDW12));
         }
-        Ok((Self { cc, phase: Phase::Ready, ..self }, Effect::Enabled))
+        Ok((Self { cc, phase: EnablingPhase::Ready, ..self }, Effect::Enabled))
     }
 
     fn shut_down(self, cc: Cc) -> Result<(Self, Effect), Fault> {
@@ -148,8 +148,8 @@ impl Registers {
             return Err(Fault::field(byte::CDW12));
         }
         match (self.phase, cc.shutdown()) {
-            (Phase::Ready, shn @ (1 | 2)) => {
-                Ok((self.quiesce(cc, Phase::ShuttingDown), Effect::Shutdown { normal: shn == 1 }))
+            (EnablingPhase::Ready, shn @ (1 | 2)) => {
+                Ok((self.quiesce(cc, EnablingPhase::ShuttingDown), Effect::Shutdown { normal: shn == 1 }))
             }
             (_, 3) => Err(Fault::field(byte::CDW12)),
             // SHST stays as it is until the controller is reset.
@@ -158,7 +158,7 @@ impl Registers {
     }
 
     /// One more reset or shutdown is under way.
-    fn quiesce(self, cc: Cc, phase: Phase) -> Self {
+    fn quiesce(self, cc: Cc, phase: EnablingPhase) -> Self {
         assert!(self.quiescing < 2, "no shutdown begins during another, and nothing but the end of both after a reset");
         Self { cc, phase, quiescing: self.quiescing + 1 }
     }
@@ -173,9 +173,9 @@ impl Registers {
             return;
         }
         self.phase = match self.phase {
-            Phase::Resetting => Phase::Disabled,
-            Phase::ShuttingDown => Phase::ShutDown,
-            phase @ (Phase::Disabled | Phase::Ready | Phase::ShutDown) => {
+            EnablingPhase::Resetting => EnablingPhase::Disabled,
+            EnablingPhase::ShuttingDown => EnablingPhase::ShutDown,
+            phase @ (EnablingPhase::Disabled | EnablingPhase::Ready | EnablingPhase::ShutDown) => {
                 unreachable!("no write of CC leads from a reset or shutdown that is under way to {phase:?}")
             }
         };
@@ -206,36 +206,36 @@ mod tests {
     use alloc::vec::Vec;
     use core::fmt::Write;
 
-    const PHASES: [(bool, Phase); 6] = [
-        (false, Phase::Disabled),
-        (true, Phase::Ready),
-        (true, Phase::ShuttingDown),
-        (true, Phase::ShutDown),
-        (false, Phase::ShutDown),
-        (false, Phase::Resetting),
+    const PHASES: [(bool, EnablingPhase); 6] = [
+        (false, EnablingPhase::Disabled),
+        (true, EnablingPhase::Ready),
+        (true, EnablingPhase::ShuttingDown),
+        (true, EnablingPhase::ShutDown),
+        (false, EnablingPhase::ShutDown),
+        (false, EnablingPhase::Resetting),
     ];
 
-    fn registers(enabled: bool, phase: Phase) -> Registers {
-        let quiescing = u8::from(matches!(phase, Phase::ShuttingDown | Phase::Resetting));
+    fn registers(enabled: bool, phase: EnablingPhase) -> Registers {
+        let quiescing = u8::from(matches!(phase, EnablingPhase::ShuttingDown | EnablingPhase::Resetting));
         Registers { cc: if enabled { Cc::ENABLE } else { Cc(0) }, phase, quiescing }
     }
 
     // @test data.reset-and-shutdown
     #[test]
     fn a_reset_during_a_shutdown_is_complete_when_both_are() {
-        let ready = registers(true, Phase::Ready);
+        let ready = registers(true, EnablingPhase::Ready);
         let (shutting, _) = ready.transition(Cc::ENABLE.with_shutdown(1), true).unwrap();
         let (mut resetting, effect) = shutting.transition(Cc(0), true).unwrap();
         assert_eq!(effect, Effect::Reset);
         resetting.quiesced();
         assert_eq!(resetting.csts().0 & Csts::READY, Csts::READY, "the reset is under way");
         resetting.quiesced();
-        assert_eq!((resetting.phase, resetting.csts().0), (Phase::Disabled, 0));
+        assert_eq!((resetting.phase, resetting.csts().0), (EnablingPhase::Disabled, 0));
     }
 
     #[test]
     fn both_entry_sizes_are_to_be_what_they_can_be() {
-        let ready = registers(false, Phase::Disabled);
+        let ready = registers(false, EnablingPhase::Disabled);
         let sizes = |iosqes: u32, iocqes: u32| Cc(1 | iosqes << 16 | iocqes << 20);
         assert!(ready.transition(sizes(6, 4), true).is_ok());
         for (iosqes, iocqes) in [(6, 5), (6, 0), (5, 4), (0, 4)] {
@@ -307,6 +307,6 @@ mod tests {
 
     #[test]
     fn a_discovery_controller_needs_no_entry_sizes() {
-        assert_eq!(registers(false, Phase::Disabled).transition(Cc(1), false).unwrap().1, Effect::Enabled);
+        assert_eq!(registers(false, EnablingPhase::Disabled).transition(Cc(1), false).unwrap().1, Effect::Enabled);
     }
 }

@@ -50,7 +50,7 @@ impl SharedCommand<'_> {
             }
             admin::DELETE_IO_SQ => self.delete_queue(),
             admin::GET_LOG_PAGE => self.log_page(controller),
-            admin::IDENTIFY => match Look::of(&self.executing.sqe()) {
+            admin::IDENTIFY => match Look::from_command(&self.executing.sqe()) {
                 Some(look) => self.look(controller, look),
                 None => Ok(self.controller_list(controller)),
             },
@@ -79,7 +79,8 @@ impl SharedCommand<'_> {
             entry.queues.push(queue);
         }
         entry.count_io_queues();
-        let normal = controller.registers.phase == Phase::ShuttingDown && controller.registers.cc.shutdown() == 1;
+        let normal =
+            controller.registers.phase == EnablingPhase::ShuttingDown && controller.registers.cc.shutdown() == 1;
         if let (true, Some(subsystem)) = (normal, controller.subsystem()) {
             let cached = subsystem.namespaces.iter().filter(|namespace| namespace.volatile_cache);
             let devices: BTreeSet<_> = cached.map(|namespace| namespace.device).collect();

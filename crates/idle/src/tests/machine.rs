@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::super::{Idle, Step};
+use super::super::{Idle, IdleStep};
 
 /// A slice, microseconds.
 const SLICE_US: u64 = 3_000;
@@ -272,8 +272,8 @@ impl Machine {
                 }
                 idle.set_work(thread.done);
                 match idle.step(clock_us) {
-                    Step::GiveWay => (idle.yields(), None),
-                    Step::Sleep(bound_us) => (false, Some(bound_us.map_or(u64::MAX, |us| now_us + us))),
+                    IdleStep::GiveWay => (idle.yields(), None),
+                    IdleStep::Sleep(bound_us) => (false, Some(bound_us.map_or(u64::MAX, |us| now_us + us))),
                 }
             }
         };

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::super::{Idle, Step};
+use super::super::{Idle, IdleStep};
 use super::machine::{Machine, Waits};
 
 /// Where the ends are and the programs that compute, and how the ends load the processors.
@@ -142,8 +142,8 @@ fn rare_work_costs_nothing_on_a_shared_processor() {
         let arrives_us = now_us + 40_000;
         while now_us < arrives_us {
             match idle.step(now_us) {
-                Step::GiveWay => (now_us, awake_us) = (now_us + 1, awake_us + 1),
-                Step::Sleep(_) => {
+                IdleStep::GiveWay => (now_us, awake_us) = (now_us + 1, awake_us + 1),
+                IdleStep::Sleep(_) => {
                     now_us = arrives_us + 10;
                     idle.woke(now_us, true);
                 }

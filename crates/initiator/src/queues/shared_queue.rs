@@ -18,7 +18,7 @@ use std::task::Waker as TaskWaker;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use ebof_idle::{Idle, Step};
+use ebof_idle::{Idle, IdleStep};
 use ebof_nvme::QueueId;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -376,7 +376,7 @@ impl<B: IoBuffer + 'static> SharedQueue<B> {
                 Polled::Empty(time, completed) => {
                     let now = now_us();
                     idle.set_work(completed);
-                    let Step::Sleep(bound_us) = idle.step(now) else {
+                    let IdleStep::Sleep(bound_us) = idle.step(now) else {
                         idle.give_way(now);
                         continue;
                     };

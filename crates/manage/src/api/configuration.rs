@@ -32,7 +32,7 @@ pub struct Revision(String);
 impl Revision {
     /// That of a configuration.
     #[must_use]
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         // A value that was built by hand may hold what TOML cannot.
         let text = config.to_toml().unwrap_or_else(|_| format!("{config:?}"));
         Self(crate::config::digest(&text).to_string())
@@ -81,14 +81,14 @@ impl Configuration {
     pub fn limited_to(&self, part: &Config) -> Result<Self, RefusedConfiguration> {
         let toml = part.to_toml().map_err(|error| {
             let message = format!("the configuration in force cannot be written as TOML: {error}");
-            Refused::whole(MistakeKind::Value, message, "this is an error of ebof: please report it")
+            Refused::because(MistakeKind::Value, message, "this is an error of ebof: please report it")
         })?;
         let source = match &self.source {
             // What is wrong with the file may be said in names of others.
             Source::File { path, .. } => Source::File { path: path.clone(), differs: None, problem: None },
             other => other.clone(),
         };
-        Ok(Self { schema: self.schema, revision: Revision::of(part), source, generation: None, toml })
+        Ok(Self { schema: self.schema, revision: Revision::from_config(part), source, generation: None, toml })
     }
 }
 
@@ -228,7 +228,7 @@ impl RefusedConfiguration {
     #[must_use]
     pub fn text(diagnostics: Diagnostics) -> Self {
         let advice = "correct the text: `ebof config check FILE` shows the lines";
-        let whole = |message: String| Refused::whole(MistakeKind::Value, message, advice);
+        let whole = |message: String| Refused::because(MistakeKind::Value, message, advice);
         Self { refused: whole(diagnostics.to_string()), diagnostics: Some(diagnostics) }
     }
 }
@@ -271,7 +271,7 @@ impl Planned {
         }
         Self {
             schema: CONFIGURATION_SCHEMA,
-            revision: Revision::of(current),
+            revision: Revision::from_config(current),
             promise: found.promise(&plan),
             plan: PlannedChange::all(&plan),
             disturbed: found.disturbed,

@@ -16,7 +16,7 @@ pub(super) struct Tree(pub(super) Map<String, Value>);
 type Found = Result<(), Vec<Mistake>>;
 
 impl Tree {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn from_config(config: &Config) -> Self {
         Self(config.to_tables())
     }
 

@@ -24,12 +24,12 @@ const DRAIN_MS_MAX: u64 = 600_000;
 /// All mistakes.
 pub fn check(inventory: &Inventory, transaction: &Transaction) -> Result<(), Refused> {
     let mut checks = Checks {
-        drives: CheckedDrives::of(inventory),
-        functions: CheckedFunctions::of(inventory),
-        namespaces: CheckedNamespaces::of(inventory),
+        drives: CheckedDrives::new(inventory),
+        functions: CheckedFunctions::new(inventory),
+        namespaces: CheckedNamespaces::new(inventory),
         mistakes: Mistakes::default(),
     };
-    checks.whole(transaction);
+    checks.check_transaction(transaction);
     for (at, change) in transaction.changes.iter().take(CHANGES_MAX).enumerate() {
         checks.mistakes.begin(at);
         checks.change(change);
@@ -47,7 +47,7 @@ struct Checks<'i> {
 }
 
 impl Checks<'_> {
-    fn whole(&mut self, transaction: &Transaction) {
+    fn check_transaction(&mut self, transaction: &Transaction) {
         let count = transaction.changes.len();
         if count == 0 {
             self.mistakes.note(MistakeKind::Value, &"", "there is no change", "name at least one");

@@ -55,7 +55,7 @@ impl Refused {
     /// Of a single mistake that is no change's. The message may repeat what somebody has sent: of
     /// that, control characters and what is beyond 4096 bytes are left out.
     #[must_use]
-    pub fn whole(kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub fn because(kind: MistakeKind, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { mistakes: vec![Mistake::new(kind, "", message, advice)] }
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_repeated_of_a_request_is_printable_and_bounded() {
-        let told = |text: &str| Refused::whole(MistakeKind::Value, text, "").mistakes.remove(0).message;
+        let told = |text: &str| Refused::because(MistakeKind::Value, text, "").mistakes.remove(0).message;
         assert_eq!(told("`x\r\ny\u{1b}[2J\0` is ä"), "`x\ny[2J` is ä");
         assert_eq!(told("unknown field `DHHC-1:01:AAEC:` at 1"), "unknown field `DHHC-1:***` at 1");
         assert_eq!(told(&"ä".repeat(4096)), "ä".repeat(2048));

@@ -57,7 +57,7 @@ pub enum Objection {
 }
 
 impl Whole {
-    pub(super) fn of(format: FileFormat, text: &str, root: Option<&Node>) -> Self {
+    pub(super) fn from_text(format: FileFormat, text: &str, root: Option<&Node>) -> Self {
         let unended = format == FileFormat::Toml && !text.is_empty() && !text.ends_with('\n');
         let subsystems = root.and_then(|root| root.entry("subsystems")).map(|entry| entry.node.elements());
         let name = |node: &Node| match &node.entry("nqn")?.node.value {

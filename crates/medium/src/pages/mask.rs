@@ -10,7 +10,7 @@ pub(crate) struct Mask(pub(crate) [u64; PAGE_MASK_WORDS]);
 
 impl Mask {
     /// The blocks at these places.
-    pub(crate) fn of(places: Range<usize>) -> Self {
+    pub(crate) fn from_places(places: Range<usize>) -> Self {
         let below = |end: usize| {
             let word = |at: usize| match end.saturating_sub(64 * at) {
                 bits @ 0..64 => (1 << bits) - 1,
@@ -72,7 +72,7 @@ mod tests {
             let (mut mask, mut set) = (Mask::default(), BTreeSet::new());
             for (at, &(from, to)) in ranges.iter().enumerate() {
                 let range = from.min(to)..to.max(from);
-                let part = Mask::of(range.clone());
+                let part = Mask::from_places(range.clone());
                 prop_assert_eq!(part.count(), range.len());
                 if at % 3 == 2 {
                     mask = mask.without(part);

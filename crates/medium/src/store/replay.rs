@@ -145,7 +145,7 @@ impl<'a> Replay<'a> {
             }
             Record::Settled(volume) => {
                 thin(volume)?;
-                self.tags.settle(*volume);
+                self.tags.end_flux(*volume);
             }
             Record::HighWater(extent) => self.high_water = self.high_water.max(*extent),
             Record::Change(_) => {}
@@ -187,7 +187,7 @@ fn flux_mask(thin: &Thin, first: u64, blocks: [u64; PAGE_MASK_WORDS]) -> Option<
     }
     let tagged = layout.tagged(layout.index(first), layout.page(first));
     let count = usize::try_from(tagged.end.min(thin.block_count()) - first).ok()?;
-    Some(Mask(blocks)).filter(|&mask| Mask::of(0..count).has_all(mask))
+    Some(Mask(blocks)).filter(|&mask| Mask::from_places(0..count).has_all(mask))
 }
 
 #[cfg(test)]

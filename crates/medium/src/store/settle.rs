@@ -147,7 +147,7 @@ impl Settling {
         let pages = &self.shared.pages;
         let is_unknown = |block: u64| tags.is_unresolved(volume, block);
         let settled: Vec<Settled> =
-            listed.iter().filter_map(|&page| pages.settle((volume, page), keeps_written, is_unknown)).collect();
+            listed.iter().filter_map(|&page| pages.finish_flush((volume, page), keeps_written, is_unknown)).collect();
         let mut records = records(volume, &settled);
         records.extend(Self::ambiguous_records(volume, tags));
         Some(ToSettle { thin, count, listed, records })
@@ -211,8 +211,10 @@ impl Settling {
         let mut records = Vec::new();
         for (&volume, namespace) in &self.flux.namespaces {
             let is_unknown = |block: u64| tags.is_unresolved(volume, block);
-            let settled =
-                namespace.pages.iter().filter_map(|&page| self.shared.pages.settle((volume, page), false, is_unknown));
+            let settled = namespace
+                .pages
+                .iter()
+                .filter_map(|&page| self.shared.pages.finish_flush((volume, page), false, is_unknown));
             records.extend(settled.filter_map(|settled| mark(volume, settled.first, settled.stays)));
         }
         let ambiguous = tags.ambiguous().filter_map(|((volume, first), mask)| mark(volume, first, mask));

@@ -82,7 +82,7 @@ impl Memory {
     /// Drops everything about a namespace.
     pub(crate) fn forget_namespace(&mut self, volume: VolumeId) {
         self.resolve(volume, 0..u64::MAX);
-        self.settle(volume);
+        self.end_flux(volume);
     }
 
     /// These blocks have the tags on their pages.
@@ -110,7 +110,7 @@ impl Memory {
         let from = blocks.start.saturating_sub(MASK_BLOCKS - 1);
         for (&(_, first), mask) in self.ambiguous.range_mut((volume, from)..(volume, blocks.end)) {
             let place = |block: u64| usize::try_from(block.saturating_sub(first).min(MASK_BLOCKS)).unwrap_or_default();
-            *mask = mask.without(Mask::of(place(blocks.start)..place(blocks.end)));
+            *mask = mask.without(Mask::from_places(place(blocks.start)..place(blocks.end)));
         }
         self.ambiguous.retain(|_, mask| !mask.is_empty());
     }
@@ -122,7 +122,7 @@ impl Memory {
     }
 
     /// The journal says that no block of a namespace is in flux any more.
-    pub(crate) fn settle(&mut self, volume: VolumeId) {
+    pub(crate) fn end_flux(&mut self, volume: VolumeId) {
         self.ambiguous.retain(|&(other, _), _| other != volume);
     }
 

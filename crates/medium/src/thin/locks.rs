@@ -20,14 +20,14 @@ pub(crate) struct BlockLocks {
 /// Each request in flight has a few entries at most.
 #[derive(Default)]
 struct Shard {
-    held: Vec<Held>,
+    held: Vec<HeldLock>,
     /// What requests wait for on the drive's thread, whoever has it.
-    awaited: Vec<Held>,
+    awaited: Vec<HeldLock>,
 }
 
 /// Blocks that are locked, or awaited.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct HeldLock {
     blocks: Range<u64>,
     /// They are changed, and not only read.
     change: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
     pub(crate) change: bool,
 }
 
-impl Held {
+impl HeldLock {
     fn excludes(&self, other: &Self) -> bool {
         let meet = self.blocks.start < other.blocks.end && other.blocks.start < self.blocks.end;
         meet && (self.change || other.change) && !(self.by_drive && other.by_drive)
@@ -64,7 +64,7 @@ impl BlockLocks {
     /// the drive's thread waits for them.
     pub(crate) fn try_lock(&self, extent: u32, blocks: &Range<u64>, change: bool) -> bool {
         let mut shard = self.shard(Self::shard_of(extent));
-        let own = Held { blocks: blocks.clone(), change, by_drive: false };
+        let own = HeldLock { blocks: blocks.clone(), change, by_drive: false };
         let is_free = !shard.held.iter().chain(&shard.awaited).any(|held| held.excludes(&own));
         if is_free {
             shard.held.push(own);
@@ -76,9 +76,9 @@ impl BlockLocks {
     /// can lock its blocks in this shard now.
     pub(crate) fn unlock(&self, extent: u32, blocks: &Range<u64>, change: bool) -> bool {
         let mut shard = self.shard(Self::shard_of(extent));
-        let own = Held { blocks: blocks.clone(), change, by_drive: false };
+        let own = HeldLock { blocks: blocks.clone(), change, by_drive: false };
         release(&mut shard.held, &own);
-        let is_free = |awaited: &Held| !shard.held.iter().any(|held| held.excludes(awaited));
+        let is_free = |awaited: &HeldLock| !shard.held.iter().any(|held| held.excludes(awaited));
         shard.awaited.iter().any(|awaited| awaited.excludes(&own) && is_free(awaited))
     }
 
@@ -101,7 +101,7 @@ impl BlockLocks {
     }
 
     fn try_lock_many(&self, extents: &Range<u32>, blocks: &Range<u64>, change: bool) -> bool {
-        let own = Held { blocks: blocks.clone(), change, by_drive: true };
+        let own = HeldLock { blocks: blocks.clone(), change, by_drive: true };
         let shards = shards(extents);
         for (at, &shard) in shards.iter().enumerate() {
             let mut shard = self.shard(shard);
@@ -116,7 +116,7 @@ impl BlockLocks {
     }
 
     fn unlock_many(&self, extents: &Range<u32>, blocks: &Range<u64>, change: bool) {
-        let own = Held { blocks: blocks.clone(), change, by_drive: true };
+        let own = HeldLock { blocks: blocks.clone(), change, by_drive: true };
         shards(extents).into_iter().for_each(|shard| release(&mut self.shard(shard).held, &own));
     }
 
@@ -124,7 +124,7 @@ impl BlockLocks {
     /// Those that are locked now may be free before anybody is woken: they are to be tried again.
     pub(crate) fn begin_waiting(&self, wanted: &Wanted) {
         for (extents, blocks) in &wanted.ranges {
-            let own = Held { blocks: blocks.clone(), change: wanted.change, by_drive: true };
+            let own = HeldLock { blocks: blocks.clone(), change: wanted.change, by_drive: true };
             shards(extents).into_iter().for_each(|shard| self.shard(shard).awaited.push(own.clone()));
         }
     }
@@ -132,14 +132,14 @@ impl BlockLocks {
     /// It does not wait any more.
     pub(crate) fn end_waiting(&self, wanted: &Wanted) {
         for (extents, blocks) in &wanted.ranges {
-            let own = Held { blocks: blocks.clone(), change: wanted.change, by_drive: true };
+            let own = HeldLock { blocks: blocks.clone(), change: wanted.change, by_drive: true };
             shards(extents).into_iter().for_each(|shard| release(&mut self.shard(shard).awaited, &own));
         }
     }
 }
 
 /// Takes one of these entries away.
-fn release(entries: &mut Vec<Held>, own: &Held) {
+fn release(entries: &mut Vec<HeldLock>, own: &HeldLock) {
     let at = entries.iter().position(|held| held == own);
     entries.swap_remove(at.expect("whoever has locked blocks, or waits for them, ends that once"));
 }

@@ -51,7 +51,7 @@ impl DataPointer {
 
     /// That of a command.
     #[inline]
-    pub(super) const fn of(sqe: &Sqe) -> Self {
+    pub(super) const fn from_command(sqe: &Sqe) -> Self {
         Self { dptr: sqe.dptr, is_sgl: sqe.flags & Sqe::PSDT_MASK != 0 }
     }
 

@@ -106,7 +106,7 @@ pub enum Direction {
 impl Direction {
     /// The direction that `opcode` (or FCTYPE, for [`FABRICS`]) encodes.
     #[must_use]
-    pub const fn of(opcode: u8, fctype: u8) -> Self {
+    pub const fn from_opcode(opcode: u8, fctype: u8) -> Self {
         let code = if opcode == FABRICS { fctype } else { opcode };
         match code & 0x03 {
             0 => Self::None,

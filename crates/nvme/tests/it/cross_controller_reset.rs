@@ -32,7 +32,7 @@ fn the_command_names_the_instance_of_a_controller() {
     assert_eq!((sqe.opcode, sqe.nsid.get()), (0x38, 0));
     assert_eq!(sqe.as_bytes()[40..56], [2, 1, 3, 0, 0, 0, 0, 0, 0x0b, 0x0a, 9, 8, 7, 6, 5, 4]);
     assert_eq!(ControllerInstance::decode(&sqe), instance);
-    assert_eq!(Direction::of(sqe.opcode, 0), Direction::None);
+    assert_eq!(Direction::from_opcode(sqe.opcode, 0), Direction::None);
     assert_eq!(admin_name(admin::CROSS_CONTROLLER_RESET), Some("Cross-Controller Reset"));
     let id = IdentifyController {
         cntlid: 0x0102.into(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ebof_bench::{LoadProgress, Phase};
+use ebof_bench::{LoadPhase, LoadProgress};
 
 use super::child::{Finish, Generator, Words};
 use super::{EngineError, Load, LoadResult, LoadTarget, programs};
@@ -117,7 +117,7 @@ fn clear(directory: &Path) -> io::Result<()> {
 fn progress_of(load: &Load<'_>, elapsed: Duration, rate: live::Speed, bytes: f64) -> LoadProgress {
     let ramp = load.jobs.first().map(|job| job.ramp).unwrap_or_default();
     LoadProgress {
-        phase: if elapsed < ramp { Phase::Ramp } else { Phase::Measure },
+        phase: if elapsed < ramp { LoadPhase::Ramp } else { LoadPhase::Measure },
         elapsed,
         total: command::time(load.jobs),
         iops: rate.iops,

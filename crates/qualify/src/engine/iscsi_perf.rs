@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ebof_bench::{Job, LoadProgress, Phase, Report};
+use ebof_bench::{Job, LoadPhase, LoadProgress, Report};
 
 use super::child::{Finish, Generator};
 use super::{EngineError, Load, LoadResult, LoadTarget, count, programs, report_of_rate};
@@ -79,7 +79,7 @@ fn run_with(
         let iops = average(status).unwrap_or(0.0);
         let bytes_per_s = iops * f64::from(job.block_bytes);
         progress(&LoadProgress {
-            phase: Phase::Measure,
+            phase: LoadPhase::Measure,
             elapsed,
             total: Some(total),
             iops,

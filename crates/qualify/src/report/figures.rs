@@ -4,7 +4,7 @@
 use super::bars::{BARS_MAX, Bar, Bars};
 use super::content::{Cell, Figure, Grid, Item, Section};
 use super::text::{self, NOTHING, figure, maybe, micros, number, ratio};
-use super::view::{Pane, Step, View};
+use super::view::{Pane, ShownStep, View};
 use crate::document::{ColumnResult, Procedure, Reference};
 
 /// Pictures in a section, at most.
@@ -75,7 +75,7 @@ fn ratio_figures(bars: &[Bar]) -> Vec<Figure> {
 }
 
 /// The documents' figures for a step, without repetition.
-fn references<'a>(step: &Step<'a>) -> Vec<&'a Reference> {
+fn references<'a>(step: &ShownStep<'a>) -> Vec<&'a Reference> {
     let mut all: Vec<&Reference> = Vec::new();
     for reference in step.phases.iter().flatten().flat_map(|phase| &phase.references).take(64) {
         if !all.contains(&reference) {
@@ -98,7 +98,7 @@ fn marked(text: &str, of: &ColumnResult, is_strong: bool) -> Cell {
 pub(super) fn results(view: &View<'_>) -> Section {
     let mut blocks = Vec::new();
     // A curve has a picture of its own, with all of them.
-    let with_bars = |step: &&Step<'_>| {
+    let with_bars = |step: &&ShownStep<'_>| {
         let all = step.phases.iter().enumerate().filter(|(_, phase)| phase.is_some());
         !all.into_iter().all(|(source, _)| view.sources[source].document.procedure == Procedure::Curve)
     };
@@ -126,7 +126,7 @@ pub(super) fn results(view: &View<'_>) -> Section {
     Section { id: "results", title: "Results", blocks }
 }
 
-fn bars(view: &View<'_>, step: &Step<'_>) -> Figure {
+fn bars(view: &View<'_>, step: &ShownStep<'_>) -> Figure {
     let ours = view.results(step).map(|(look, side, of)| Bar {
         label: side.label.clone(),
         shown: format!("{}{}", figure(of.value.median, step.unit()), if of.is_disturbed { ", disturbed" } else { "" }),
@@ -171,7 +171,7 @@ fn values(view: &View<'_>) -> Grid {
 }
 
 /// Bytes per second in millions, from the operations and the size of the first job's blocks.
-fn megabytes(step: &Step<'_>, side: &Pane<'_>, of: &ColumnResult) -> Option<f64> {
+fn megabytes(step: &ShownStep<'_>, side: &Pane<'_>, of: &ColumnResult) -> Option<f64> {
     let job = step.phases.get(side.source).copied().flatten()?.jobs.first()?;
     Some(of.iops * f64::from(job.block_bytes) / 1e6)
 }
@@ -253,7 +253,7 @@ pub(super) fn shares(view: &View<'_>) -> Option<Section> {
 
 type Share<'s, 'a> = (usize, &'s Pane<'a>, &'a ColumnResult, f64);
 
-fn share_figure(view: &View<'_>, step: &Step<'_>, source: usize, shares: &[Share<'_, '_>]) -> Figure {
+fn share_figure(view: &View<'_>, step: &ShownStep<'_>, source: usize, shares: &[Share<'_, '_>]) -> Figure {
     let bars = shares.iter().map(|(look, side, _, share)| {
         let shown = part(*share);
         Bar { label: side.label.clone(), shown, value: *share, spread: None, look: Some(*look) }

@@ -9,7 +9,7 @@ use super::figures::{FIGURES_MAX, ROWS_MAX};
 use super::plot::{Dot, LINES_MAX, Line, Plot, Scaled, thinned};
 use super::svg::Scale;
 use super::text::{self, figure, maybe, micros, micros_short, number, short};
-use super::view::{Step, View};
+use super::view::{ShownStep, View};
 use crate::document::{ColumnResult, Procedure, Run};
 
 /// Sizes of pictures: narrow and wide.
@@ -57,7 +57,7 @@ fn at(of: &ColumnResult, percentile: f64) -> Option<f64> {
 }
 
 /// The steps that get pictures of their own: of a curve, both ends and the middle.
-fn chosen<'s, 'a>(view: &'s View<'a>) -> Vec<&'s Step<'a>> {
+fn chosen<'s, 'a>(view: &'s View<'a>) -> Vec<&'s ShownStep<'a>> {
     let measured: Vec<_> = view.measured().collect();
     let is_curve = view.documents().all(|document| document.procedure == Procedure::Curve);
     if !is_curve || measured.len() <= 6 {
@@ -70,7 +70,7 @@ fn chosen<'s, 'a>(view: &'s View<'a>) -> Vec<&'s Step<'a>> {
     measured.into_iter().filter(|step| wanted.contains(&Some(&step.phase().depth_total))).take(6).collect()
 }
 
-fn percentiles(view: &View<'_>, step: &Step<'_>) -> Option<Figure> {
+fn percentiles(view: &View<'_>, step: &ShownStep<'_>) -> Option<Figure> {
     let lines: Vec<_> = view.results(step).filter(|(.., of)| !of.percentiles.is_empty()).take(LINES_MAX).collect();
     let lines = lines.into_iter().map(|(look, side, of)| {
         let mut points: Vec<_> = of.percentiles.iter().filter(|(at, _)| *at >= 50.0).copied().collect();
@@ -181,7 +181,7 @@ fn curve_points<'a>(view: &View<'a>) -> BTreeMap<(usize, u16), (String, Vec<OnCu
 
 /// What happened during the runs, and whether it was steady.
 pub(super) fn time(view: &View<'_>) -> Option<Section> {
-    let is_curve = |step: &&Step<'_>| {
+    let is_curve = |step: &&ShownStep<'_>| {
         let mut sources = step.phases.iter().enumerate().filter(|(_, phase)| phase.is_some());
         sources.all(|(source, _)| view.sources[source].document.procedure == Procedure::Curve)
     };
@@ -203,7 +203,7 @@ pub(super) fn time(view: &View<'_>) -> Option<Section> {
     Some(Section { id: "time", title: "Over time", blocks })
 }
 
-fn over_time(view: &View<'_>, step: &Step<'_>) -> Option<Figure> {
+fn over_time(view: &View<'_>, step: &ShownStep<'_>) -> Option<Figure> {
     let unit = step.unit();
     let runs: Vec<_> = step.runs().filter(|(_, run)| !run.series.is_empty()).take(LINES_MAX).collect();
     let lines = runs.iter().filter_map(|(source, run)| {

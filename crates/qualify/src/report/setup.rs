@@ -8,7 +8,7 @@ use super::equivalent;
 use super::figures::ROWS_MAX;
 use super::lines::label;
 use super::text::{self, NOTHING, bytes, figure, maybe, moment, number};
-use super::view::{Pane, Step, View, title};
+use super::view::{Pane, ShownStep, View, title};
 use crate::document::{Conditions, Document, Phase, Run, Tool};
 
 /// Processor time for each operation, if any column has it.
@@ -47,7 +47,7 @@ pub(super) fn conditions(view: &View<'_>) -> Section {
     Section { id: "conditions", title: "Conditions of every run", blocks }
 }
 
-fn run_row(view: &View<'_>, step: &Step<'_>, source: usize, run: &Run) -> Vec<Cell> {
+fn run_row(view: &View<'_>, step: &ShownStep<'_>, source: usize, run: &Run) -> Vec<Cell> {
     let of = &run.conditions;
     let percent = |value: Option<f64>| Cell::from(maybe(value, |value| text::percent(value / 100.0)));
     let failed = run.failed.as_ref().map(|why| format!("failed: {why}"));

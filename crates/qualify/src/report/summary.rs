@@ -4,7 +4,7 @@ use ebof_bench::corner::Unit;
 
 use super::content::{Banner, Body};
 use super::text::{self, figure, micros, moment, percent};
-use super::view::{Pane, Step, View};
+use super::view::{Pane, ShownStep, View};
 use crate::document::{ColumnResult, Document, Procedure, Purpose, State};
 
 /// Figures in a sentence, at most.
@@ -228,7 +228,7 @@ fn summit(view: &View<'_>, side: &Pane<'_>) -> Option<String> {
 }
 
 fn alone(view: &View<'_>, side: &Pane<'_>) -> Option<String> {
-    let shown = |step: &Step<'_>| {
+    let shown = |step: &ShownStep<'_>| {
         let of = step.result(side)?;
         Some(format!("{} {}", figure(of.value.median, step.unit()), step.title()))
     };

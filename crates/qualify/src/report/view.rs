@@ -12,7 +12,7 @@ use crate::document::{Column, ColumnResult, Document, Phase, PhaseResult, Purpos
 pub(super) struct View<'a> {
     pub(super) sources: Vec<Source<'a>>,
     pub(super) sides: Vec<Pane<'a>>,
-    pub(super) steps: Vec<Step<'a>>,
+    pub(super) steps: Vec<ShownStep<'a>>,
 }
 
 /// A document, and what it is called beside others.
@@ -33,7 +33,7 @@ pub(super) struct Pane<'a> {
 
 /// A phase, of each document that has it.
 #[derive(Debug)]
-pub(super) struct Step<'a> {
+pub(super) struct ShownStep<'a> {
     pub(super) phases: Vec<Option<&'a Phase>>,
     results: Vec<HashMap<usize, &'a ColumnResult>>,
     /// Of phases whose columns ran together.
@@ -60,14 +60,14 @@ impl<'a> View<'a> {
     }
 
     /// The steps that measure.
-    pub(super) fn measured(&self) -> impl Iterator<Item = &Step<'a>> {
+    pub(super) fn measured(&self) -> impl Iterator<Item = &ShownStep<'a>> {
         self.steps.iter().filter(|step| step.phase().purpose == Purpose::Measure)
     }
 
     /// The results of a step, with the index of their side.
     pub(super) fn results<'s>(
         &'s self,
-        step: &'s Step<'a>,
+        step: &'s ShownStep<'a>,
     ) -> impl Iterator<Item = (usize, &'s Pane<'a>, &'a ColumnResult)> + 's {
         let sides = self.sides.iter().enumerate();
         sides.filter_map(|(look, side)| Some((look, side, step.result(side)?)))
@@ -94,9 +94,9 @@ impl<'a> View<'a> {
     }
 }
 
-fn steps<'a>(sources: &[Source<'a>]) -> Vec<Step<'a>> {
+fn steps<'a>(sources: &[Source<'a>]) -> Vec<ShownStep<'a>> {
     let count = sources.len();
-    let mut steps: Vec<Step<'a>> = Vec::new();
+    let mut steps: Vec<ShownStep<'a>> = Vec::new();
     let mut known = HashMap::new();
     for (source, of) in sources.iter().enumerate() {
         let mut results: HashMap<&str, &PhaseResult> = HashMap::new();
@@ -107,7 +107,7 @@ fn steps<'a>(sources: &[Source<'a>]) -> Vec<Step<'a>> {
             let key = (phase.id.as_str(), phase.unit.name(), phase.file_system.as_deref());
             let place = known.get(&key).copied().filter(|place: &usize| steps[*place].phases[source].is_none());
             let place = place.unwrap_or_else(|| {
-                steps.push(Step::new(count));
+                steps.push(ShownStep::new(count));
                 steps.len() - 1
             });
             known.insert(key, place);
@@ -118,7 +118,7 @@ fn steps<'a>(sources: &[Source<'a>]) -> Vec<Step<'a>> {
     steps
 }
 
-impl<'a> Step<'a> {
+impl<'a> ShownStep<'a> {
     fn new(sources: usize) -> Self {
         Self { phases: vec![None; sources], results: vec![HashMap::new(); sources], together: vec![None; sources] }
     }

@@ -27,7 +27,7 @@ pub(super) struct Loading<'a> {
     pub(super) devices: &'a [DeviceUnderTest],
     pub(super) columns: &'a [ColumnPlan],
     pub(super) phase: &'a Phase,
-    pub(super) step: &'a Step,
+    pub(super) step: &'a RunStep,
     /// The file of each column of the step, on a file system.
     pub(super) mounts: &'a [Option<Mount>],
     /// The directory of the report.
@@ -398,7 +398,7 @@ fn merge(begin: f64, one: Point, next: Point) -> Point {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebof_bench::Phase as Part;
+    use ebof_bench::LoadPhase as Part;
 
     #[test]
     fn a_long_series_keeps_its_sum_in_few_points() {

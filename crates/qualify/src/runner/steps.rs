@@ -10,14 +10,14 @@ const GUESSED_RATE: u64 = 500_000_000;
 
 /// One run, or several at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct RunStep {
     pub(super) columns: Vec<usize>,
     pub(super) round: u32,
 }
 
 /// The runs of a phase that are missing, in their order.
-pub(super) fn order(phase: &Phase) -> Vec<Step> {
-    let is_missing = |step: &Step| {
+pub(super) fn order(phase: &Phase) -> Vec<RunStep> {
+    let is_missing = |step: &RunStep| {
         step.columns.iter().any(|&column| {
             let mut runs = phase.runs.iter().filter(|run| run.column == column);
             // What another program cannot do it is not asked for again in the next round.
@@ -31,12 +31,12 @@ pub(super) fn order(phase: &Phase) -> Vec<Step> {
 }
 
 /// All runs of a phase, in their order.
-pub(super) fn all(phase: &Phase) -> Vec<Step> {
+pub(super) fn all(phase: &Phase) -> Vec<RunStep> {
     let rounds = 1..=phase.rounds;
     if phase.together {
-        return rounds.map(|round| Step { columns: phase.columns.clone(), round }).collect();
+        return rounds.map(|round| RunStep { columns: phase.columns.clone(), round }).collect();
     }
-    rounds.flat_map(|round| phase.columns.iter().map(move |&column| Step { columns: vec![column], round })).collect()
+    rounds.flat_map(|round| phase.columns.iter().map(move |&column| RunStep { columns: vec![column], round })).collect()
 }
 
 /// How long a run takes; `None` if that depends on the device.
@@ -46,7 +46,7 @@ pub(super) fn expected(phase: &Phase) -> Option<Duration> {
 }
 
 /// How long a run takes, about.
-pub(super) fn estimate(phase: &Phase, step: &Step) -> Duration {
+pub(super) fn estimate(phase: &Phase, step: &RunStep) -> Duration {
     let Some(job) = phase.jobs.first() else { return Duration::ZERO };
     // As long as the same took before, of this column or another.
     let before = phase.runs.iter().rev().filter(|run| run.has_result());

@@ -68,7 +68,7 @@ pub(super) struct Terms {
 impl Terms {
     /// Those for what came with a request, on a device whose host answers so many RDMA READs at a
     /// time; or what it has to be rejected with.
-    pub(super) fn of(private_data: &[u8], limits: &Limits, host_reads: u8) -> Result<Self, RejectStatus> {
+    pub(super) fn negotiate(private_data: &[u8], limits: &Limits, host_reads: u8) -> Result<Self, RejectStatus> {
         let request = ConnectRequest::decode(private_data)?;
         let ConnectRequest { qid, host_receives, entries, .. } = request;
         if qid.0 > limits.io_queues {

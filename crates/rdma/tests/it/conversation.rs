@@ -20,11 +20,11 @@ proptest! {
             conversation.act(Act::Establish);
         }
         let mut submitted = 0;
-        for act in acts.into_iter().map(Act::of) {
+        for act in acts.into_iter().map(Act::from_bytes) {
             submitted += usize::from(matches!(act, Act::Submit { .. }));
             conversation.act(act);
         }
-        conversation.settle();
+        conversation.finish_all();
         prop_assert!(conversation.finished <= submitted);
     }
 }
@@ -38,7 +38,7 @@ fn nothing_is_posted_before_the_connection_is_established() {
         }
     }
     assert_eq!(conversation.finished, 0);
-    conversation.settle();
+    conversation.finish_all();
     assert_eq!(conversation.finished, 8);
 }
 
@@ -50,6 +50,6 @@ fn a_full_queue_of_writes_needs_one_read_at_a_time() {
         conversation.act(Act::Deliver);
         conversation.act(Act::Post);
     }
-    conversation.settle();
+    conversation.finish_all();
     assert_eq!(conversation.finished, 128);
 }

@@ -10,7 +10,7 @@ use ebof_manage::events::{EventKind, NewEvent};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::AccountPlace;
 use crate::request::input::Input;
@@ -41,7 +41,7 @@ impl Area for AccountPlace {
         })
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         match (self, method) {
             (Self::Accounts, _) => add(input, request),
             (Self::Account(id), &Method::DELETE) => self.remove(id, request),
@@ -52,7 +52,7 @@ impl Area for AccountPlace {
 }
 
 /// Adds an account.
-fn add(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+fn add(mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let name = input.text("UserName");
     let name = input.required("UserName", name);
     let password = input.secret("Password");
@@ -89,7 +89,7 @@ impl AccountPlace {
         id.parse().ok().and_then(found).ok_or_else(|| self.missing())
     }
 
-    fn alter(&self, id: &str, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn alter(&self, id: &str, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let before = self.account(id, request.view)?;
         let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
         let is_password_only = input.names().all(|name| name == "Password");
@@ -104,14 +104,14 @@ impl AccountPlace {
         Ok(Done::Made)
     }
 
-    fn remove(&self, id: &str, request: &Change<'_>) -> Result<Done, Problem> {
+    fn remove(&self, id: &str, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let before = self.account(id, request.view)?;
         request.parts.access.remove_account(before.id).map_err(|mistake| refused(&mistake))?;
         report(request, EventKind::AccountRemoved, format!("account {} was removed", before.name));
         Ok(Done::Made)
     }
 
-    fn configure(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn configure(&self, mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let change = SettingsChange {
             lockout_threshold: input.number("AccountLockoutThreshold", 0..=1000),
             lockout_duration_s: input.number("AccountLockoutDuration", 1..=86_400),
@@ -125,7 +125,7 @@ impl AccountPlace {
     }
 }
 
-fn report(request: &Change<'_>, kind: EventKind, message: String) {
+fn report(request: &ChangeRequest<'_>, kind: EventKind, message: String) {
     let who = request.caller.user.as_ref().map(|user| user.name.clone());
     let event = NewEvent::new(kind, "", message);
     request.parts.events.report(NewEvent { who, ..event });

@@ -5,7 +5,7 @@ use http::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::parts::{CertificateSubject, ShownCertificate};
 use crate::managed::view::View;
 use crate::place::CertificatePlace;
@@ -38,7 +38,7 @@ impl Area for CertificatePlace {
         })
     }
 
-    fn change(&self, _method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, _method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         if *self == Self::GenerateCsr { generate(input, request) } else { replace(input, request) }
     }
 }
@@ -53,7 +53,7 @@ const GENERATE: &str = "CertificateService.GenerateCSR";
 const REPLACE: &str = "CertificateService.ReplaceCertificate";
 
 /// [`GENERATE`].
-fn generate(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+fn generate(mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let name = input.text("CommonName");
     let common_name = input.parameter(GENERATE, "CommonName", name).unwrap_or_default();
     let collection = input.link("CertificateCollection");
@@ -90,7 +90,7 @@ struct CsrResponse {
 }
 
 /// [`REPLACE`].
-fn replace(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+fn replace(mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let text = input.long_secret("CertificateString", PEM_BYTES_MAX);
     let text = input.parameter(REPLACE, "CertificateString", text).unwrap_or_default();
     let kind = input.one_of("CertificateType", &[("PEM", ()), ("PEMchain", ())]);

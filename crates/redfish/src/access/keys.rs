@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::area::carry_out::carry_out;
 use crate::area::demand::Preview;
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::KeyPlace;
 use crate::request::input::Input;
@@ -53,7 +53,7 @@ impl Area for KeyPlace {
         Ok(Preview::Keys(Box::new(planned)))
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let (view, keeper) = (request.view, &request.parts.keys);
         match self {
             Self::Policy(id) => carry_out(policy::demand(self, id, input, view)?, request),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::access::accounts::refused;
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::{AccountPlace, Place, SessionPlace};
 use crate::request::input::Input;
@@ -34,7 +34,7 @@ impl Area for SessionPlace {
         })
     }
 
-    fn change(&self, method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         match (self, method) {
             (Self::Sessions, &Method::POST) => self.open(input, request),
             (Self::Session(id), _) => self.close(&SessionId::from(id.as_str()), request),
@@ -44,7 +44,7 @@ impl Area for SessionPlace {
 }
 
 impl SessionPlace {
-    fn open(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn open(&self, mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let name = input.text("UserName");
         let name = input.required("UserName", name);
         let password = input.secret("Password");
@@ -76,7 +76,7 @@ impl SessionPlace {
         }
     }
 
-    fn close(&self, id: &SessionId, request: &Change<'_>) -> Result<Done, Problem> {
+    fn close(&self, id: &SessionId, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
         let access = &request.parts.access;
         let is_own = |session: &OpenSession| session.id == *id && session.account == user.account;
@@ -89,7 +89,7 @@ impl SessionPlace {
         Ok(Done::Made)
     }
 
-    fn configure(&self, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn configure(&self, mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let seconds = input.number("SessionTimeout", 30..=86_400);
         let by_address = input.object("Oem", |oem| oem.object("Ebof", |ebof| ebof.flag("BoundToAddress")));
         input.finish(Some(&self.read(request.view)?))?;

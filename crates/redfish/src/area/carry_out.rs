@@ -9,7 +9,7 @@ use ebof_manage::{FileFormat, Severity};
 use http::StatusCode;
 
 use crate::area::demand::{Creates, Demand, What};
-use crate::area::{Change as Request, Done};
+use crate::area::{ChangeRequest, Done};
 use crate::managed::parts::Parts;
 use crate::managed::view::View;
 use crate::place::{FabricKind, FabricPlace, Place, StoragePlace};
@@ -19,7 +19,7 @@ use crate::response::message::{self, Message, Problem};
 const QUICK: Duration = Duration::from_millis(500);
 
 /// Does what is wanted, if who asks may do all that it comes to.
-pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, Problem> {
+pub(crate) fn carry_out(wanted: Demand, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     if wanted.privilege(user).is_some_and(|needed| !user.may(needed)) {
         return Err(Problem::forbidden());
@@ -35,7 +35,7 @@ pub(crate) fn carry_out(wanted: Demand, request: &Request<'_>) -> Result<Done, P
     }
 }
 
-fn begin(changes: Vec<Change>, request: &Request<'_>) -> Result<Done, Problem> {
+fn begin(changes: Vec<Change>, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let is_quick = changes.iter().all(is_quick);
     let task =
         request.parts.enclosure.begin_for(Transaction { changes, ..Transaction::default() }, &request.asker())?;
@@ -145,12 +145,12 @@ fn refused_configuration(message: &str, advice: &str) -> Problem {
 }
 
 /// Puts a configuration in force that was made of the one that the request saw.
-fn apply(config: &Config, request: &Request<'_>) -> Result<(), Problem> {
+fn apply(config: &Config, request: &ChangeRequest<'_>) -> Result<(), Problem> {
     let text = checked(config)?;
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     let from = request.caller.peer.ip().to_canonical();
     let desired = Desired { toml: Some(text), name: Some("request".to_owned()), ..Desired::default() };
-    let revision = Revision::of(request.view.config());
+    let revision = Revision::from_config(request.view.config());
     let applied = request.parts.configurations.apply(&revision, desired, user, from);
     applied.map(drop).map_err(|refused| {
         let is_late = refused.refused.mistakes.iter().any(|mistake| mistake.kind == MistakeKind::Outdated);

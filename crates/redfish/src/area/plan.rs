@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::area::carry_out::checked;
 use crate::area::demand::{Demand, Preview, Restart, What};
-use crate::area::{Area, Change as Request, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::{Place, PlanPlace};
 use crate::request::input::Input;
@@ -22,7 +22,7 @@ impl Area for PlanPlace {
         Err(self.missing())
     }
 
-    fn change(&self, _method: &Method, input: Input, request: &Request<'_>) -> Result<Done, Problem> {
+    fn change(&self, _method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         let (method, place, body) = planned_request(input)?;
         let refused = |problem: Problem| Planning { refused: problem.messages, ..Planning::default() };
         let planned = plan(&method, &place, Input::from_properties(body), request).transpose();
@@ -33,7 +33,7 @@ impl Area for PlanPlace {
 
 /// The plan of a request; `None` if there is nothing to plan. Who may not make it learns no more
 /// than that: a plan may tell of files.
-fn plan(method: &Method, place: &Place, body: Input, request: &Request<'_>) -> Result<Option<Planning>, Problem> {
+fn plan(method: &Method, place: &Place, body: Input, request: &ChangeRequest<'_>) -> Result<Option<Planning>, Problem> {
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     if !place.permits(method, user) {
         return Err(Problem::forbidden());
@@ -55,7 +55,7 @@ pub(crate) fn revision(
     method: &Method,
     place: &Place,
     body: Input,
-    request: &Request<'_>,
+    request: &ChangeRequest<'_>,
 ) -> Result<Option<String>, Problem> {
     Ok(plan(method, place, body, request)?.and_then(|planned| planned.revision))
 }

@@ -103,5 +103,5 @@ impl Configurations for Part {
 
 fn not_allowed() -> RefusedConfiguration {
     let message = "only those who see the whole target may change its configuration";
-    Refused::whole(MistakeKind::NotAllowed, message, "ask an Administrator").into()
+    Refused::because(MistakeKind::NotAllowed, message, "ask an Administrator").into()
 }

@@ -3,7 +3,7 @@
 use ebof_manage::events::{EventKind, NewEvent};
 use http::StatusCode;
 
-use crate::area::{Area as _, Change, Done};
+use crate::area::{Area as _, ChangeRequest, Done};
 use crate::place::{Log, ManagerPlace};
 use crate::request::input::Input;
 use crate::response::etag;
@@ -11,7 +11,7 @@ use crate::response::message::{Message, Problem};
 
 /// Forgets the entries of a log. What somebody did with the management stays in any case, and so
 /// does that the log was cleared, and by whom.
-pub(super) fn clear(log: Log, mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+pub(super) fn clear(log: Log, mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let expected = input.text("LogEntriesETag");
     input.finish(None)?;
     if let Some(expected) = expected {

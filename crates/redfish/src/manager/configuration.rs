@@ -10,7 +10,7 @@ use http::StatusCode;
 use serde::{Deserialize as _, Serialize};
 
 use crate::area::demand::{Demand, Preview};
-use crate::area::{Change, Done};
+use crate::area::{ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::ManagerPlace;
 use crate::request::input::Input;
@@ -142,7 +142,7 @@ fn desired(input: &mut Input, action: &str) -> Desired {
 }
 
 /// What a plan would do.
-pub(super) fn plan(mut input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+pub(super) fn plan(mut input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let desired = desired(&mut input, "EbofConfiguration.Plan");
     input.finish(None)?;
     let planned = request.parts.configurations.plan(desired)?;
@@ -206,7 +206,7 @@ pub(super) fn edited(mut input: Input, view: &View<'_>) -> Result<Demand, Proble
     Ok(Demand::configuration(loaded.config, None))
 }
 
-pub(super) fn apply(input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+pub(super) fn apply(input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let (desired, revision) = applied(input)?;
     let user = request.caller.user.as_ref().ok_or_else(Problem::forbidden)?;
     let from = request.caller.peer.ip().to_canonical();

@@ -5,7 +5,7 @@ use ebof_manage::api::{ControllerStatus, Peer};
 use http::StatusCode;
 
 use crate::area::demand::Restart;
-use crate::area::{Change, Done};
+use crate::area::{ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::request::input::Input;
 use crate::response::message::{Message, Problem, Severity};
@@ -40,7 +40,7 @@ pub(super) fn preview(mut input: Input, view: &View<'_>) -> Result<Restart, Prob
 }
 
 /// Starts the service again.
-pub(super) fn reset(input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+pub(super) fn reset(input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let restart = preview(input, request.view)?;
     if !restart.refused.is_empty() {
         return Err(Problem::with_messages(StatusCode::CONFLICT, restart.refused));

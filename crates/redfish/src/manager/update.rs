@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::area::carry_out::carry_out;
 use crate::area::demand::{Demand, Preview};
-use crate::area::{Area, Change, Done};
+use crate::area::{Area, ChangeRequest, Done};
 use crate::managed::view::View;
 use crate::place::{ChassisPlace, ManagerPlace, Place, UpdatePlace};
 use crate::request::input::Input;
@@ -42,7 +42,7 @@ impl Area for UpdatePlace {
         }
     }
 
-    fn upload(&self, kind: &str, body: &[u8], request: &Change<'_>) -> Option<Result<Done, Problem>> {
+    fn upload(&self, kind: &str, body: &[u8], request: &ChangeRequest<'_>) -> Option<Result<Done, Problem>> {
         (*self == Self::Upload).then(|| upload(kind, body, request))
     }
 
@@ -54,7 +54,7 @@ impl Area for UpdatePlace {
         }
     }
 
-    fn change(&self, _method: &Method, input: Input, request: &Change<'_>) -> Result<Done, Problem> {
+    fn change(&self, _method: &Method, input: Input, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
         carry_out(activation(input, request.view)?, request)
     }
 }
@@ -77,7 +77,7 @@ fn activation(mut input: Input, view: &View<'_>) -> Result<Demand, Problem> {
     Demand::changes(changes)
 }
 
-fn begin(changes: Vec<BoxChange>, request: &Change<'_>) -> Result<Done, Problem> {
+fn begin(changes: Vec<BoxChange>, request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let transaction = Transaction { changes, ..Transaction::default() };
     let task = request.parts.enclosure.begin_for(transaction, &request.asker())?;
     Ok(Done::Task(task.id))
@@ -108,7 +108,7 @@ fn slot_named(id: &str, view: &View<'_>) -> Option<(DriveDetails, FirmwareSlotOb
 }
 
 /// Stores an image in slots, and has it run unless it is only to be staged.
-fn upload(kind: &str, body: &[u8], request: &Change<'_>) -> Result<Done, Problem> {
+fn upload(kind: &str, body: &[u8], request: &ChangeRequest<'_>) -> Result<Done, Problem> {
     let parts = multipart::parse(kind, body)?;
     let mut input = Input::parse(parts.parameters)?;
     let targets = input.texts("Targets").unwrap_or_default();

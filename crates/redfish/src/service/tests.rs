@@ -97,7 +97,7 @@ impl Enclosure for Box2 {
 
     fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
         if !bytes.starts_with(b"EBOF") {
-            return Err(Refused::whole(MistakeKind::Value, "it is no image", "send another one"));
+            return Err(Refused::because(MistakeKind::Value, "it is no image", "send another one"));
         }
         let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
         Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })
@@ -204,7 +204,7 @@ impl Configurations for Texts {
     ) -> Result<Applied, RefusedConfiguration> {
         if planned.as_str() != "r1" {
             return Err(
-                Refused::whole(MistakeKind::Outdated, "another one is in force", "look at the plan again").into()
+                Refused::because(MistakeKind::Outdated, "another one is in force", "look at the plan again").into()
             );
         }
         let Planned { schema, revision, plan, remarks, .. } = self.plan(desired)?;

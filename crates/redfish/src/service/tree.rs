@@ -1,5 +1,5 @@
 //! All areas of the tree. What needs another area than its own gets this from the service
-//! ([`Change::area`](crate::area::Change::area)).
+//! ([`ChangeRequest::area`](crate::area::ChangeRequest::area)).
 
 use crate::area::Area;
 use crate::place::Place;

@@ -306,7 +306,7 @@ impl Target for Fake {
 
     fn apply_for(&self, _cause: &Cause, revision: Option<&Revision>, desired: Config) -> Result<Plan, ApplyError> {
         let mut state = self.state();
-        let current = Revision::of(&state.config);
+        let current = Revision::from_config(&state.config);
         if let Some(planned) = revision.filter(|revision| **revision != current) {
             return Err(ApplyError::Outdated { planned: planned.clone(), current });
         }
@@ -347,7 +347,7 @@ impl Program for Fake {
 impl Configurations for Fake {
     fn configuration(&self) -> Result<Configuration, RefusedConfiguration> {
         let config = self.config();
-        let (revision, source) = (Revision::of(&config), Source::Arguments);
+        let (revision, source) = (Revision::from_config(&config), Source::Arguments);
         Ok(Configuration {
             schema: CONFIGURATION_SCHEMA,
             revision,
@@ -360,7 +360,7 @@ impl Configurations for Fake {
     fn generations(&self) -> Vec<Generation> {
         vec![Generation {
             generation: 1,
-            revision: Revision::of(&self.config()),
+            revision: Revision::from_config(&self.config()),
             previous: None,
             at_unix_ms: 1_700_000_000_000,
             cause: Cause::new(Asker::Start, "serve"),
@@ -384,9 +384,9 @@ impl Configurations for Fake {
     ) -> Result<Applied, RefusedConfiguration> {
         assert_eq!(by.name, "x", "who it was is passed on");
         let loaded = load("x.toml", &desired.toml.unwrap_or_default()).map_err(RefusedConfiguration::text)?;
-        let outdated = |error: ApplyError| Refused::whole(MistakeKind::Outdated, error.to_string(), "look again");
+        let outdated = |error: ApplyError| Refused::because(MistakeKind::Outdated, error.to_string(), "look again");
         let plan = self.apply_to(planned, loaded.config).map_err(outdated)?;
-        let (revision, source) = (Revision::of(&self.config()), Source::Arguments);
+        let (revision, source) = (Revision::from_config(&self.config()), Source::Arguments);
         let plan = PlannedChange::all(&plan);
         Ok(Applied { schema: CONFIGURATION_SCHEMA, revision, generation: None, plan, source, remarks: loaded.remarks })
     }
@@ -540,7 +540,7 @@ impl Enclosure for Fake {
 
     fn store_image(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
         if !bytes.starts_with(b"EBOF") {
-            return Err(Refused::whole(MistakeKind::Value, "it is no image", "send another one"));
+            return Err(Refused::because(MistakeKind::Value, "it is no image", "send another one"));
         }
         let (id, revision, product) = ("i1".to_owned(), "2.0".to_owned(), "ebof".to_owned());
         Ok(StoredImage { id, bytes: bytes.len() as u64, revision, product })

@@ -7,8 +7,8 @@ use ebof_nvme::{Cid, Cqe, Nqn};
 
 use crate::link::Link;
 use crate::shared::buffer::Pool;
+use crate::shared::host_limits::{BufferUse, HostBuffers};
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::share::{BufferUse, HostBuffers};
 
 /// The buffer of the first half of a Compare and Write: two blocks.
 const HALF_BYTES: usize = 8 << 10;

@@ -20,7 +20,7 @@ use crate::shared::shares::Ticket;
 ///        \_____________________________________________________________________________________/^
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum CommandPhase {
     /// Waits for a buffer.
     AwaitingBuffer,
     /// Waits for data from the host.
@@ -35,7 +35,7 @@ pub(crate) enum Phase {
     Elsewhere,
 }
 
-impl Phase {
+impl CommandPhase {
     /// Whether nothing of the command has been done, and ending it is up to its queue.
     pub(crate) fn is_before_device(self) -> bool {
         match self {
@@ -86,7 +86,7 @@ pub(crate) struct Command {
     pub(crate) pointer: DataPointer,
     pub(crate) executing: Executing,
     pub(crate) task: Task,
-    pub(crate) phase: Phase,
+    pub(crate) phase: CommandPhase,
     pub(crate) buffer: Option<Buffer>,
     /// Where the link has mapped them: its data, in place of a buffer.
     pub(crate) mapped: Option<Segments>,
@@ -124,7 +124,7 @@ impl Command {
             pointer: origin.pointer,
             executing,
             task,
-            phase: Phase::Elsewhere,
+            phase: CommandPhase::Elsewhere,
             buffer: None,
             mapped: None,
             length,
@@ -185,7 +185,7 @@ impl Command {
 
     /// The direction in which a device may use the host's memory itself: nothing is looked at on
     /// the way, which the host could change meanwhile.
-    pub(crate) fn direct_way(&self) -> Option<Way> {
+    pub(crate) fn mapped_way(&self) -> Option<Way> {
         let Task::Io(IoTask::Transfer(Transfer { kind, checks: None, fused: None, .. })) = self.task else {
             return None;
         };

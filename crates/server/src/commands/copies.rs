@@ -7,7 +7,7 @@ use ebof_backend::Operation;
 use ebof_fabrics::{Copy, DeviceId, IoTask, Task};
 use ebof_nvme::Status;
 
-use crate::commands::command::{Command, Phase};
+use crate::commands::command::{Command, CommandPhase};
 use crate::commands::protection::check_piece;
 use crate::shared::Shared;
 
@@ -46,7 +46,7 @@ impl PendingCopies {
 
     /// The copy in `slot` reads its next piece in the next turn.
     pub(crate) fn push(&mut self, slot: u32, command: &mut Command) {
-        command.phase = Phase::Waiting;
+        command.phase = CommandPhase::Waiting;
         self.0.push_back(slot);
     }
 

@@ -7,7 +7,7 @@ use ebof_drive::error_log::is_severe;
 use ebof_fabrics::{DeviceId, Handle, Queue, Task};
 use ebof_nvme::{Nqn, Status};
 
-use crate::commands::command::{Command, Phase};
+use crate::commands::command::{Command, CommandPhase};
 use crate::commands::counters::text;
 use crate::drives::device::status_of;
 use crate::observe::log_limit::{self, LogSubject};
@@ -58,7 +58,7 @@ impl DeviceAccess {
         if self.lane.ask(&context.shared.shares, || queue.subsystem().cloned()).is_some()
             && self.must_wait((slot, command), &operation, queue, context)
         {
-            command.phase = Phase::Held;
+            command.phase = CommandPhase::Held;
             self.held.push(slot, id, operation);
             return Submitted::Pending;
         }
@@ -74,7 +74,7 @@ impl DeviceAccess {
         operation: Operation,
         context: &mut ReactorContext<'_>,
     ) -> Submitted {
-        command.phase = Phase::AtDevice;
+        command.phase = CommandPhase::AtDevice;
         // A copy is there several times.
         if command.marks.submitted_us == 0 {
             command.marks.submitted_us = context.now_us;

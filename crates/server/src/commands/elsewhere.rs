@@ -22,7 +22,7 @@ pub(super) struct Elsewhere<'a>(pub(super) &'a mut Execution);
 impl Elsewhere<'_> {
     /// Starts what another queue, the drive or the link does for a command.
     pub(super) fn begin(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let command = self.0.slots.known(slot);
+        let command = self.0.slots.expect_mut(slot);
         let reply = CommandRef { handle: self.0.handle, slot };
         match &mut command.task {
             Task::Drive(drive) => {
@@ -73,7 +73,7 @@ impl Elsewhere<'_> {
     pub(super) fn continue_reset(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
         let devices = context.devices;
         loop {
-            let Task::Reset(quiesce) = &mut self.0.slots.known(slot).task else {
+            let Task::Reset(quiesce) = &mut self.0.slots.expect_mut(slot).task else {
                 unreachable!("nothing takes the slot of a reset before it is done")
             };
             match quiesce.advance() {

@@ -11,7 +11,7 @@ use ebof_fabrics::{DeviceId, Failure, Handle, IoTask, Queue, Task, Transfer, Tra
 use ebof_nvme::Status;
 
 use crate::commands::buffers::ConnectionBuffers;
-use crate::commands::command::{Command, CommandOutcome, Origin, Phase};
+use crate::commands::command::{Command, CommandOutcome, CommandPhase, Origin};
 use crate::commands::copies::{self, CopyStep, PIECES_MAX, PendingCopies};
 use crate::commands::counters::QueueCounters;
 use crate::commands::device_access::{self, DeviceAccess};
@@ -87,7 +87,7 @@ impl Execution {
             }
         }
         if waits {
-            command.phase = Phase::AwaitingBuffer;
+            command.phase = CommandPhase::AwaitingBuffer;
         }
         let slot = self.slots.insert(command);
         match refused {
@@ -100,10 +100,10 @@ impl Execution {
 
     /// Fetches the data of a command that has its buffer, if the host sends any, and runs it.
     fn fetch(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let takes_data = command.task.takes_data() && command.mapped.is_none();
         let Some(buffer) = command.buffer.take_if(|_| takes_data) else { return self.run(slot, link, context) };
-        command.phase = Phase::Receiving;
+        command.phase = CommandPhase::Receiving;
         let fetch = Fetch {
             cid: command.cid,
             slot,
@@ -130,8 +130,8 @@ impl Execution {
     ) -> CommandOutcome {
         // Whoever ends a command has its link stop fetching, and with `Stopped::Arriving` it stays
         // until this.
-        let command = self.slots.known(slot);
-        assert!(command.phase == Phase::Receiving, "data came for a command that is {:?}", command.phase);
+        let command = self.slots.expect_mut(slot);
+        assert!(command.phase == CommandPhase::Receiving, "data came for a command that is {:?}", command.phase);
         command.buffer = Some(buffer);
         command.marks.fetched_us = context.now_us;
         if !is_intact {
@@ -145,7 +145,7 @@ impl Execution {
     /// Goes on with the first command that waits for a buffer, if there is one for it now.
     pub(super) fn resume_next(&mut self, link: &mut Link, context: &mut ReactorContext<'_>) -> Option<CommandOutcome> {
         let slot = self.buffers.first_waiting()?;
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let buffer = self.buffers.take(command.buffer_bytes(), false, context)?;
         self.buffers.dequeue();
         command.buffer = Some(buffer);
@@ -157,9 +157,9 @@ impl Execution {
 
     /// All data of the host have arrived, or there are none: does the work.
     fn run(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) -> CommandOutcome {
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         if let Some(status) = command.failed {
-            command.phase = Phase::Waiting;
+            command.phase = CommandPhase::Waiting;
             self.stop(slot, status, link, context);
         } else if command.task.io().is_none() {
             return CommandOutcome::Parameters(slot);
@@ -171,7 +171,7 @@ impl Execution {
 
     /// No lock delays the command any more: goes to the device.
     fn run_io(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         if let Err(status) = protection::check_outbound(command, context.shared) {
             return self.end(slot, status, link, context);
         }
@@ -183,7 +183,7 @@ impl Execution {
                 }
                 let Transfer { kind, extent, .. } = *transfer;
                 if kind == TransferKind::WriteUncorrectable {
-                    command.phase = Phase::Elsewhere;
+                    command.phase = CommandPhase::Elsewhere;
                     if !self.drive.mark_bad(slot, extent, &self.queue, context) {
                         self.finish(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
                     }
@@ -230,7 +230,7 @@ impl Execution {
             self.end_without_device(slot, operation, link, context);
             return CommandOutcome::Continues;
         };
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let submitted = self.devices.submit((slot, command), (device, at), operation, &self.queue, context);
         self.on_submitted(submitted, at, link, context)
     }
@@ -245,7 +245,7 @@ impl Execution {
         link: &mut Link,
         context: &mut ReactorContext<'_>,
     ) {
-        self.slots.known(slot).buffer = buffer_of(operation);
+        self.slots.expect_mut(slot).buffer = buffer_of(operation);
         self.end(slot, Status::INVALID_NAMESPACE.dnr(), link, context);
     }
 
@@ -253,12 +253,12 @@ impl Execution {
     pub(super) fn on_admitted(&mut self, slot: u32, id: TicketId, link: &mut Link, context: &mut ReactorContext<'_>) {
         // The slot may have a new command: this one was given up, and its ticket settled.
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if command.phase != Phase::Held || !command.ticket.as_ref().is_some_and(|ticket| ticket.is(id)) {
+        if command.phase != CommandPhase::Held || !command.ticket.as_ref().is_some_and(|ticket| ticket.is(id)) {
             return;
         }
         // A pair may have begun since the command began to wait.
         if context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context) {
-            self.slots.known(slot).ticket = None;
+            self.slots.expect_mut(slot).ticket = None;
             return;
         }
         let (device, operation) = self.devices.take_held(slot).expect("a command is held with what it asks for");
@@ -266,7 +266,7 @@ impl Execution {
         let Some(at) = devices.device(device) else {
             return self.end_without_device(slot, operation, link, context);
         };
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let submitted = self.devices.submit_now((slot, command), at, operation, context);
         let outcome = self.on_submitted(submitted, at, link, context);
         assert_continues(outcome);
@@ -297,10 +297,14 @@ impl Execution {
     ) -> CommandOutcome {
         let slot = ReactorContext::slot_of(completion.tag);
         // Neither an Abort nor the end of its connection takes it out before the device is done.
-        let command = self.slots.known(slot);
-        assert!(command.phase == Phase::AtDevice, "a device has completed a command that is {:?}", command.phase);
+        let command = self.slots.expect_mut(slot);
+        assert!(
+            command.phase == CommandPhase::AtDevice,
+            "a device has completed a command that is {:?}",
+            command.phase
+        );
         command.buffer = completion.data.and_then(Segments::into_buffer);
-        command.phase = Phase::Elsewhere;
+        command.phase = CommandPhase::Elsewhere;
         self.devices.note_done(&mut command.ticket, context);
         if link.has_ended() {
             self.forget(slot, context);
@@ -386,12 +390,12 @@ impl Execution {
     pub(super) fn stop(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
         // Who stops all commands of a namespace may come to a half that has ended with the other.
         let Some(command) = self.slots.get_mut(slot) else { return };
-        if command.phase == Phase::AtDevice {
+        if command.phase == CommandPhase::AtDevice {
             command.failed = Some(status);
             context.io.cancel(context.tag(self.handle, slot));
             return;
         }
-        if command.phase == Phase::Receiving {
+        if command.phase == CommandPhase::Receiving {
             match link.stop_fetching(command.cid, slot) {
                 Stopped::Arriving => return command.failed = Some(status),
                 Stopped::Ended(buffer) => command.buffer = Some(buffer),
@@ -422,10 +426,10 @@ impl Execution {
     #[cold]
     fn must_wait_for_lock(&mut self, slot: u32, context: &ReactorContext<'_>) -> bool {
         let owner = CommandRef { handle: self.handle, slot };
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let Some(lock) = lock_change(&context.shared.fused_locks, &command.task, owner) else { return false };
         command.lock = Some(Box::new(lock));
-        command.phase = Phase::Waiting;
+        command.phase = CommandPhase::Waiting;
         true
     }
 
@@ -456,7 +460,7 @@ impl Execution {
 
     /// A device has done its part of a pair, with `status`.
     fn half_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let status = command.failed.filter(|_| status.is_success()).unwrap_or(status);
         if first_half(&command.task).is_none() || !status.is_success() {
             return self.finish_half(slot, status, link, context);
@@ -495,7 +499,7 @@ impl Execution {
                 return;
             }
             let slot = self.copies.pop().expect("a piece takes no other copy off the list");
-            let (device, operation, length) = copies::read_piece(self.slots.known(slot));
+            let (device, operation, length) = copies::read_piece(self.slots.expect_mut(slot));
             link.charge(2 * length);
             self.send(slot, device, operation, link, context);
         }
@@ -503,7 +507,7 @@ impl Execution {
 
     /// A device has completed a read or write of a copy with `status`.
     fn copy_done(&mut self, slot: u32, status: Status, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         match copies::piece_done(command, status, context.shared) {
             CopyStep::Write => {
                 if !(context.shared.fused_locks.is_any_waiting() && self.must_wait_for_lock(slot, context)) {
@@ -521,13 +525,13 @@ impl Execution {
     }
 
     fn write_piece(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let (device, operation) = copies::write_piece(self.slots.known(slot));
+        let (device, operation) = copies::write_piece(self.slots.expect_mut(slot));
         self.send(slot, device, operation, link, context);
     }
 
     /// What was copied counts as read from the sources' namespaces too.
     fn finish_copy(&mut self, slot: u32, link: &mut Link, context: &mut ReactorContext<'_>) {
-        let command = self.slots.known(slot);
+        let command = self.slots.expect_mut(slot);
         let latency_us = context.now_us.saturating_sub(command.started_us);
         let read = copies::copy_of(command).read_bytes();
         self.counters.count_read(read.into_iter(), latency_us, &self.queue, context.shared);

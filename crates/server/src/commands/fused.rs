@@ -20,7 +20,7 @@ use std::sync::Arc;
 use ebof_fabrics::{Extent, FusedHalf, Handle, IoTask, Task};
 use ebof_nvme::Cid;
 
-use crate::commands::command::{Command, Phase};
+use crate::commands::command::{Command, CommandPhase};
 use crate::commands::slots::Slots;
 use crate::shared::mailbox::CommandRef;
 use crate::shared::range_lock::{FusedLocks, RangeLock};
@@ -77,14 +77,14 @@ pub(crate) fn first_half(task: &Task) -> Option<Extent> {
 
 /// A half of a pair has its data. When the other one has, too, the pair asks for its lock.
 pub(crate) fn lock_if_complete(commands: &mut Slots<Command>, slot: u32, handle: Handle, locks: &Arc<FusedLocks>) {
-    commands.known(slot).phase = Phase::Waiting;
+    commands.expect_mut(slot).phase = CommandPhase::Waiting;
     // The second half may have still to come. A first one that ends takes the second with it.
     let Some(other) = other_half(commands, slot) else { return };
-    if commands.known(other).phase != Phase::Waiting {
+    if commands.expect_mut(other).phase != CommandPhase::Waiting {
         return;
     }
     for slot in [slot, other] {
-        let command = commands.known(slot);
+        let command = commands.expect_mut(slot);
         if let Some(extent) = first_half(&command.task) {
             let lock = locks.lock_pair(extent.device, extent.bytes(), CommandRef { handle, slot });
             command.lock = Some(Box::new(lock));

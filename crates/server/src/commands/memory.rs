@@ -26,7 +26,7 @@ pub(crate) fn map(
         link.charge(length as usize);
     }
     let device = command.device().and_then(|device| devices.device(device));
-    match command.direct_way() {
+    match command.mapped_way() {
         Some(way) => match link.map(&command.pointer, length, way) {
             Mapping::None => Ok(()),
             Mapping::Mapped(memory) => {

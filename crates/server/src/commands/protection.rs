@@ -32,7 +32,7 @@ pub(crate) fn check_outbound(command: &mut Command, shared: &Shared) -> Result<(
 }
 
 /// Why there is a buffer: a command with protection information has one whatever it does
-/// ([`Transfer::buffer_bytes`]), it is never mapped ([`Command::direct_way`]), and its device gives
+/// ([`Transfer::buffer_bytes`]), it is never mapped ([`Command::mapped_way`]), and its device gives
 /// the buffer back.
 const HAS_BUFFER: &str = "a command with protection information has a buffer";
 

@@ -50,11 +50,11 @@ impl<T> Slots<T> {
     /// The slot is free.
     #[inline]
     #[track_caller]
-    pub(crate) fn known(&mut self, slot: u32) -> &mut T {
+    pub(crate) fn expect_mut(&mut self, slot: u32) -> &mut T {
         self.get_mut(slot).expect("a command keeps its slot until it ends")
     }
 
-    /// Takes the command of a step of its own way out, as [`Slots::known`] gives it.
+    /// Takes the command of a step of its own way out, as [`Slots::expect_mut`] gives it.
     ///
     /// # Panics
     /// The slot is free.

@@ -4,7 +4,7 @@
 use ebof_fabrics::{IoTask, Task, TransferKind};
 use ebof_nvme::{Cid, Nsid, Status};
 
-use crate::commands::command::{Command, Phase};
+use crate::commands::command::{Command, CommandPhase};
 use crate::commands::execution::Execution;
 use crate::commands::fused::{is_pair_under_way, slot_of};
 use crate::commands::slots::Slots;
@@ -52,7 +52,7 @@ impl Waiters {
         context: &mut ReactorContext<'_>,
     ) {
         for (slot, phase) in commands_of(&execution.slots, nsid) {
-            if phase != Phase::Elsewhere {
+            if phase != CommandPhase::Elsewhere {
                 execution.stop(slot, Status::PREEMPT_ABORT, link, context);
             }
         }
@@ -91,9 +91,9 @@ impl Waiters {
     pub(crate) fn await_changes(&mut self, reply: CommandRef, execution: &Execution, context: &ReactorContext<'_>) {
         let slots = &execution.slots;
         let under_way = |slot: u32, command: &Command| match command.phase {
-            Phase::Held | Phase::AtDevice | Phase::Elsewhere => true,
-            Phase::Waiting => command.fused().is_none() || is_pair_under_way(slots, slot),
-            Phase::AwaitingBuffer | Phase::Receiving => false,
+            CommandPhase::Held | CommandPhase::AtDevice | CommandPhase::Elsewhere => true,
+            CommandPhase::Waiting => command.fused().is_none() || is_pair_under_way(slots, slot),
+            CommandPhase::AwaitingBuffer | CommandPhase::Receiving => false,
         };
         let may_change = |command: &Command| command.task.io().is_some_and(IoTask::may_change);
         let changes = slots.iter().filter(|&(slot, command)| may_change(command) && under_way(slot, command));
@@ -147,8 +147,8 @@ impl Waiter {
     fn is_busy(&self, commands: &Slots<Command>) -> bool {
         // What only a drive's thread changes is elsewhere meanwhile.
         let changes = |command: &Command| {
-            command.phase == Phase::AtDevice
-                || command.phase == Phase::Elsewhere
+            command.phase == CommandPhase::AtDevice
+                || command.phase == CommandPhase::Elsewhere
                     && command.transfer_kind() == Some(TransferKind::WriteUncorrectable)
         };
         match self {
@@ -176,7 +176,7 @@ impl Waiter {
     }
 }
 
-fn commands_of(commands: &Slots<Command>, nsid: Nsid) -> Vec<(u32, Phase)> {
+fn commands_of(commands: &Slots<Command>, nsid: Nsid) -> Vec<(u32, CommandPhase)> {
     let concerned = commands.iter().filter(|(_, command)| command.concerns(nsid));
     concerned.map(|(slot, command)| (slot, command.phase)).collect()
 }
@@ -187,20 +187,24 @@ pub(crate) fn abort(execution: &mut Execution, cid: Cid, link: &mut Link, contex
     let slots = &execution.slots;
     let found = slot_of(slots, cid).and_then(|slot| Some((slot, slots.get(slot)?)));
     match found.map(|(slot, command)| (slot, command.phase, &command.task)) {
-        Some((slot, Phase::AwaitingBuffer | Phase::Receiving | Phase::Waiting | Phase::Held, _)) => {
+        Some((
+            slot,
+            CommandPhase::AwaitingBuffer | CommandPhase::Receiving | CommandPhase::Waiting | CommandPhase::Held,
+            _,
+        )) => {
             execution.stop(slot, Status::ABORT_REQUESTED, link, context);
             true
         }
         // There may be pieces that are not at the device yet.
-        Some((slot, Phase::AtDevice, Task::Io(IoTask::Copy(_)))) => {
+        Some((slot, CommandPhase::AtDevice, Task::Io(IoTask::Copy(_)))) => {
             execution.stop(slot, Status::ABORT_REQUESTED, link, context);
             false
         }
-        Some((slot, Phase::AtDevice, _)) => {
+        Some((slot, CommandPhase::AtDevice, _)) => {
             context.io.cancel(context.tag(execution.handle, slot));
             false
         }
-        Some((slot, Phase::Elsewhere, _)) => {
+        Some((slot, CommandPhase::Elsewhere, _)) => {
             // What the drive's thread has not begun is not done.
             let is_withdrawn = execution.drive.withdraw(slot);
             if is_withdrawn {

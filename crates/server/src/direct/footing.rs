@@ -69,14 +69,14 @@ impl Footing {
     #[inline]
     pub(crate) fn take(&mut self, bytes: u64) -> Touch {
         if self.credit_bytes < bytes {
-            self.look();
+            self.measure();
         }
         self.credit_bytes = self.credit_bytes.saturating_sub(bytes);
         if self.is_short { Touch::Present } else { Touch::Any }
     }
 
     #[cold]
-    fn look(&mut self) {
+    fn measure(&mut self) {
         let left = self.places.left_bytes();
         let share = left.saturating_sub(RESERVE_BYTES) / 2 / FUNCTIONS.load(Ordering::Relaxed).max(1);
         let is_short = share < CREDIT_MIN_BYTES;

@@ -313,7 +313,7 @@ impl DirectFunction {
     }
 
     fn shadow_of(&self, queue: QueueId, is_completion: bool) -> Option<Shadow> {
-        self.shadow.map(|(doorbells, events)| Shadow::of(doorbells, events, queue, is_completion))
+        self.shadow.map(|(doorbells, events)| Shadow::for_queue(doorbells, events, queue, is_completion))
     }
 
     /// Doorbell Buffer Config: for the queues that there are, and those that come. The Admin Queue
@@ -332,11 +332,11 @@ impl DirectFunction {
         let memory = &self.memory;
         let failed = |_| Status::DATA_TRANSFER_ERROR.dnr();
         for (&id, submission) in self.submission.iter_mut().filter(|(id, _)| **id != 0) {
-            let shadow = Shadow::of(doorbells, events, QueueId(id), false);
+            let shadow = Shadow::for_queue(doorbells, events, QueueId(id), false);
             submission.ring.set_shadow(Some(shadow), memory).map_err(failed)?;
         }
         for (&id, completion) in self.completion.iter_mut().filter(|(id, _)| **id != 0) {
-            let shadow = Shadow::of(doorbells, events, QueueId(id), true);
+            let shadow = Shadow::for_queue(doorbells, events, QueueId(id), true);
             completion.ring.set_shadow(Some(shadow), memory).map_err(failed)?;
         }
         self.polls.store(true, Ordering::Relaxed);
@@ -411,7 +411,7 @@ impl DirectFunction {
         self.look_at_mapped(queue);
         self.flush_waiting(queue);
         let Some(submission) = self.submission.get_mut(&queue.0) else { return 0 };
-        let looked = submission.ring.look(&self.memory);
+        let looked = submission.ring.poll(&self.memory);
         if self.note(looked).is_none() {
             return 0;
         }

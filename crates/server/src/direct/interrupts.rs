@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ebof_vfio::Errno;
-use ebof_vfio::interrupts::{Change, Vectors};
+use ebof_vfio::interrupts::{VectorChange, Vectors};
 use ebof_vfio::message::SetInterrupts;
 
 /// A descriptor for each vector that has one.
@@ -49,9 +49,9 @@ impl Signals {
         vectors.set(set, descriptors.len(), &mut changes)?;
         for change in changes {
             match change {
-                Change::Connect(vector) => self.put(vector, descriptors.pop_front()),
-                Change::Disconnect(vector) => self.put(vector, None),
-                Change::Signal(vector) => self.signal(vector),
+                VectorChange::Connect(vector) => self.put(vector, descriptors.pop_front()),
+                VectorChange::Disconnect(vector) => self.put(vector, None),
+                VectorChange::Signal(vector) => self.signal(vector),
             }
         }
         Ok(())

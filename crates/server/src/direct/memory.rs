@@ -64,7 +64,7 @@ static MAPPED: AtomicU64 = AtomicU64::new(0);
 static MAPPINGS: AtomicU64 = AtomicU64::new(0);
 
 impl AddressSpace {
-    fn of(mapping: &SharedMapping) -> Option<Self> {
+    fn for_mapping(mapping: &SharedMapping) -> Option<Self> {
         // What replaces a part of it is one, and divides the rest.
         let mappings = if mapping.may_be_lost() { 3 } else { 1 };
         Self::take(mapping.mapped_bytes(), mappings)
@@ -187,7 +187,8 @@ impl HostMemory {
         }
         // How much it takes depends on the pages of the file.
         let mapping = SharedMapping::map_any(file, offset, size, access, &self.has_failed)?;
-        let share = AddressSpace::of(&mapping).filter(|share| fits(share.bytes)).ok_or(MemoryError::TooLarge)?;
+        let share =
+            AddressSpace::for_mapping(&mapping).filter(|share| fits(share.bytes)).ok_or(MemoryError::TooLarge)?;
         Ok(Mapped { mapping, share })
     }
 

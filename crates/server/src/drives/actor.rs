@@ -130,18 +130,18 @@ impl DriveActor {
     }
 
     /// What of the drive itself is wanted. It stays locked meanwhile.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Drive) -> T) -> T {
-        look(&self.drive())
+    pub(crate) fn with_drive<T>(&self, read: impl FnOnce(&Drive) -> T) -> T {
+        read(&self.drive())
     }
 
     /// How much of a sanitize operation that is going on is done.
     pub(crate) fn sanitize_percent(&self) -> Option<u8> {
-        self.look(|drive| drive.sanitize_page().percent()).map(|percent| percent.min(99))
+        self.with_drive(|drive| drive.sanitize_page().percent()).map(|percent| percent.min(99))
     }
 
     /// How much of a self-test that is going on is done.
     pub(crate) fn self_test_percent(&self) -> Option<u8> {
-        let current = self.look(|drive| drive.state().self_test.page().current());
+        let current = self.with_drive(|drive| drive.state().self_test.page().current());
         current.map(|(_, percent)| percent.min(99))
     }
 

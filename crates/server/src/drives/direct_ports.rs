@@ -33,7 +33,7 @@ impl DirectPorts {
     }
 
     /// The same with all subsystems of one drive. Gives the ports that are free now.
-    pub(super) fn settle(&mut self, subsystems: &mut [Subsystem]) -> Vec<PortId> {
+    pub(super) fn settle_drive(&mut self, subsystems: &mut [Subsystem]) -> Vec<PortId> {
         let is_theirs = |nqn: &Nqn| subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
         let chosen = self.chosen(subsystems.iter(), is_theirs);
         let had: Vec<PortId> =
@@ -183,12 +183,12 @@ mod tests {
         let mut ports = DirectPorts::default();
         ports.settle_model(&mut model(vec![subsystem("b", Some(2), &[2])]));
         let mut drive = [subsystem("a", Some(1), &[2]), subsystem("c", Some(3), &[2])];
-        assert!(ports.settle(&mut drive).is_empty());
+        assert!(ports.settle_drive(&mut drive).is_empty());
         assert!(drive.iter().all(|subsystem| subsystem.ports.is_empty()));
         assert!(!ports.is_free_for(PortId(2), &drive[0].nqn));
-        assert_eq!(ports.settle(&mut [subsystem("b", Some(2), &[1])]), [PortId(2)]);
+        assert_eq!(ports.settle_drive(&mut [subsystem("b", Some(2), &[1])]), [PortId(2)]);
         let mut drive = [subsystem("a", Some(1), &[2]), subsystem("c", Some(3), &[2])];
-        assert!(ports.settle(&mut drive).is_empty());
+        assert!(ports.settle_drive(&mut drive).is_empty());
         assert_eq!(drive.map(|subsystem| subsystem.ports.len()), [1, 0]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebof_backend::{Buffer, Class, Operation};
 use ebof_drive::sanitize::{Method, Work};
-use ebof_drive::self_test::{Failure, Step};
+use ebof_drive::self_test::{Failure, SelfTestStep};
 use ebof_drive::{MediumStatus, Origin, Request, VolumeId};
 use ebof_medium::{Job, Medium, Progress, Purge, Store};
 use ebof_nvme::log::Lid;
@@ -126,20 +126,20 @@ impl Job for SelfTest {
             return Progress::Done;
         };
         let result = match step {
-            Step::Health => {
+            SelfTestStep::Health => {
                 self.reading = None;
                 check(actor.drive().condition().warnings(&ebof_drive::health::Thresholds::DEFAULT) == 0)
             }
-            Step::Metadata => store.check().map_err(|error| {
+            SelfTestStep::Metadata => store.check().map_err(|error| {
                 tracing::error!(drive = actor.name(), "the self-test cannot read the drive's own data: {error}");
                 Failure::Segment
             }),
-            Step::Extent { nsid, ordinal } => match self.read(&actor, store, nsid, ordinal) {
+            SelfTestStep::Extent { nsid, ordinal } => match self.read(&actor, store, nsid, ordinal) {
                 Some(result) => result,
                 None if self.is_busy => return Progress::Later(1),
                 None => return Progress::Again,
             },
-            Step::Life => {
+            SelfTestStep::Life => {
                 let drive = actor.drive();
                 check(drive.state().health.percentage_used(&drive.endurance()) < u8::MAX)
             }

@@ -85,7 +85,7 @@ pub(crate) fn open(
         ..ebof_medium::Options::default()
     };
     let identity = Identity { serial: subsystem.serial.clone(), model: subsystem.model.clone(), uuid: id };
-    let sensor = config.backing.path().and_then(|path| Sensor::of(Path::new(path)));
+    let sensor = config.backing.path().and_then(|path| Sensor::for_path(Path::new(path)));
     let settings = settings(config, subsystem);
     let name = config.name.clone();
     let clock = environment.clock.clone();

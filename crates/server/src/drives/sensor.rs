@@ -15,7 +15,7 @@ pub(crate) struct Sensor {
 impl Sensor {
     /// The sensor of the disk that holds `path`, or that it names. `None` where there is none to be
     /// found: memory, network file systems, virtual disks.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn for_path(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         let block_device = metadata.st_mode() & 0o170_000 == 0o060_000;
         let number = if block_device { metadata.st_rdev() } else { metadata.st_dev() };
@@ -70,6 +70,6 @@ mod tests {
             fs::write(monitor.join("temp1_input"), nonsense).unwrap();
             assert_eq!(sensor.kelvin(), None, "{nonsense}");
         }
-        assert!(Sensor::of(Path::new("/proc/self/status")).is_none());
+        assert!(Sensor::for_path(Path::new("/proc/self/status")).is_none());
     }
 }

@@ -45,7 +45,7 @@ impl Before {
     ///
     /// # Errors
     /// Those of `actor`.
-    pub(super) fn of(
+    pub(super) fn for_changes(
         changes: &[Change],
         actor: impl Fn(&str) -> Result<Arc<DriveActor>, Failed>,
     ) -> Result<Self, Failed> {
@@ -178,7 +178,7 @@ impl Remembered {
     ///
     /// # Errors
     /// The drive that decides cannot store that.
-    pub(super) fn made(&self, step: &Step<'_>) -> Result<(), Failed> {
+    pub(super) fn end_transaction(&self, step: &Step<'_>) -> Result<(), Failed> {
         let Some((first, others)) = self.drives.split_first() else { return Ok(()) };
         step.ask(first, Request::End(self.id.clone()))?;
         self.is_settled.set(true);

@@ -90,7 +90,7 @@ impl Carrier {
             let message = format!("drive {name} could not store yet that an earlier transaction is over");
             Err(Failed::new(message, "look at the device below the drive, and try again"))
         };
-        let prepared = Before::of(changes, actor).and_then(|before| {
+        let prepared = Before::for_changes(changes, actor).and_then(|before| {
             // A single change is one record of its drive.
             let several = changes.len() > 1;
             let remember = || before.clone().remember(self.name.get_or_init(|| self.new_name()).clone(), &self.step(0));
@@ -110,7 +110,7 @@ impl Carrier {
         }
         let last = changes.len().saturating_sub(1);
         let step = self.step(last);
-        let end = || remembered.as_ref().map_or(Ok(()), |remembered| remembered.made(&step));
+        let end = || remembered.as_ref().map_or(Ok(()), |remembered| remembered.end_transaction(&step));
         let failure = failure.or_else(|| Some((last, Phase::Storing, end().err()?)));
         let Some((at, phase, mut failed)) = failure else { return Ok(()) };
         if self.is_undecided.get() {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ebof_manage::enclosure::{Attachee, Change, FormatNamespace, FunctionName, Inventory, SelfTestKind};
 
 /// The objects of these changes.
-pub(super) fn of(inventory: &Inventory, changes: &[Change]) -> Vec<String> {
+pub(super) fn collect(inventory: &Inventory, changes: &[Change]) -> Vec<String> {
     changes.iter().flat_map(|change| of_one(inventory, change)).collect()
 }
 

@@ -19,7 +19,7 @@ use crate::life::serve::Target;
 use crate::life::startup::OpenDrive;
 
 /// What a drive of `target` says.
-pub(super) fn of(target: &Target, opened: &OpenDrive) -> DriveDetails {
+pub(super) fn collect(target: &Target, opened: &OpenDrive) -> DriveDetails {
     let OpenDrive { actor, config, subsystem, .. } = opened;
     let view = actor.view();
     let (health, medium) = (actor.health(), actor.medium().capacity());
@@ -28,7 +28,7 @@ pub(super) fn of(target: &Target, opened: &OpenDrive) -> DriveDetails {
     let namespace = |(nsid, namespace): &(Nsid, Namespace)| namespace_of(opened, &view, *nsid, namespace);
     let namespaces = view.namespaces.iter().map(namespace).collect();
     let controllers = controllers_of(target, &config.name, &subsystem.nqn, &view, critical_warning);
-    actor.look(|drive| DriveDetails {
+    actor.with_drive(|drive| DriveDetails {
         details_schema: DETAILS_SCHEMA,
         name: config.name.clone(),
         model: view.model.clone(),
@@ -77,7 +77,7 @@ fn firmware_of(drive: &Drive) -> FirmwareObject {
 }
 
 fn temperature_of(opened: &OpenDrive) -> TemperatureObject {
-    let (warning_ms, critical_ms) = opened.actor.look(|drive| {
+    let (warning_ms, critical_ms) = opened.actor.with_drive(|drive| {
         let health = &drive.state().health;
         (health.warning_ms, health.critical_ms)
     });
@@ -221,7 +221,7 @@ fn namespace_of(opened: &OpenDrive, view: &View, nsid: Nsid, namespace: &Namespa
         size_bytes: shape.bytes(),
         capacity_bytes,
         used_bytes: used.min(capacity_bytes),
-        claimed_bytes: opened.actor.look(|drive| drive.claim(namespace)),
+        claimed_bytes: opened.actor.with_drive(|drive| drive.claim(namespace)),
         format: format_of(shape.format, shape.format()),
         protection: ProtectionObject { kind: shape.protection.kind, first: shape.protection.first },
         shared: namespace.shared,

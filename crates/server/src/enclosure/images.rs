@@ -20,7 +20,7 @@ impl Images {
     pub(super) fn store(&self, bytes: &[u8]) -> Result<StoredImage, Refused> {
         let wrong = |message: String| {
             let advice = "want an image for ebof's drives (`ebof man ebof-firmware`): `ebof fw-image` makes one";
-            Refused::whole(MistakeKind::Value, message, advice)
+            Refused::because(MistakeKind::Value, message, advice)
         };
         let image = Image::decode(bytes).map_err(|error| wrong(format!("this is no firmware image: {error}")))?;
         if image.product != PRODUCT {

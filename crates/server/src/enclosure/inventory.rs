@@ -23,7 +23,7 @@ use crate::life::status::InForceStatus;
 use crate::ports::port::PortState;
 
 /// What `target` has, and which of `tasks` is changing it.
-pub(super) fn of(target: &Target, tasks: &Tasks) -> Inventory {
+pub(super) fn collect(target: &Target, tasks: &Tasks) -> Inventory {
     let in_force = target.in_force().clone();
     let hosts = hosts(target, &in_force);
     let of = |nqn: &str| hosts.get(nqn).cloned().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn of(target: &Target, tasks: &Tasks) -> Inventory {
 /// The controllers that hosts have, by the NQN of the subsystem.
 fn hosts(target: &Target, in_force: &InForce) -> BTreeMap<String, Vec<HostObject>> {
     let mut hosts: BTreeMap<String, Vec<HostObject>> = BTreeMap::new();
-    let controllers = InForceStatus::of(&target.shared, in_force).controllers();
+    let controllers = InForceStatus::new(&target.shared, in_force).controllers();
     for controller in controllers.into_iter().filter(|controller| !controller.discovery) {
         let queues = controller.queues.iter().filter(|queue| queue.id != 0).count();
         hosts.entry(controller.subsystem_nqn).or_default().push(HostObject {
@@ -94,7 +94,7 @@ fn drive_of(
             share: share_of(&function.share),
             namespaces: attached.map(|(nsid, _)| named(&name.drive, *nsid)).collect(),
             hosts: hosts(&nqn),
-            task: tasks.of(&name.to_string()),
+            task: tasks.changing(&name.to_string()),
             nqn,
             name,
         }
@@ -119,11 +119,11 @@ fn drive_of(
         hosts: hosts(nqn),
         namespaces_max: view.profile.namespaces,
         formats: formats(),
-        encrypts: opened.actor.look(|drive| drive.settings().encrypted),
+        encrypts: opened.actor.with_drive(|drive| drive.settings().encrypted),
         sanitize_percent: opened.actor.sanitize_percent(),
         self_test_percent: opened.actor.self_test_percent(),
         added: false,
-        task: tasks.of(name),
+        task: tasks.changing(name),
     }
 }
 

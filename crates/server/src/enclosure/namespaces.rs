@@ -51,7 +51,7 @@ pub(super) fn create(step: &Step<'_>, new: &CreateNamespace) -> Result<(), Faile
     if let Some((_, namespace)) = view.namespaces.iter().find(|(there, _)| there.0 == nsid) {
         step.created.borrow_mut().push(Created { name: name.clone(), volume: namespace.volume });
     }
-    step.made(name.to_string());
+    step.add_made(name.to_string());
     Ok(())
 }
 

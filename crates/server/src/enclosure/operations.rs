@@ -38,7 +38,7 @@ pub(super) fn sanitize(step: &Step<'_>, wanted: &SanitizeDrive) -> Result<(), Fa
     }
     let goes_on = "the drive goes on with being sanitized as soon as it is served again";
     follow(step, &wanted.drive, &actor, goes_on, |actor| actor.sanitize_percent())?;
-    match actor.look(|drive| drive.sanitize_page().state()) {
+    match actor.with_drive(|drive| drive.sanitize_page().state()) {
         SanitizeState::Failed => Err(Failed::new(
             "the drive could not be sanitized to the end, and refuses most commands now",
             "see the target's log; leave that state, if it was allowed (`ebof target sanitize DRIVE --action \
@@ -63,7 +63,7 @@ pub(super) fn self_test(step: &Step<'_>, name: &str, kind: SelfTestKind) -> Resu
     }
     let goes_on = "an extended self-test goes on as soon as the drive is served again";
     follow(step, name, &actor, goes_on, |actor| actor.self_test_percent())?;
-    let result = actor.look(|drive| drive.state().self_test.page().results().next().map(|entry| entry.result()));
+    let result = actor.with_drive(|drive| drive.state().self_test.page().results().next().map(|entry| entry.result()));
     match result {
         Some(SelfTestResult::PASSED) => Ok(()),
         result => {
@@ -110,7 +110,7 @@ pub(super) fn stage(step: &Step<'_>, name: &str, slot: Option<u8>, image: &str) 
     step.at(Phase::Storing, 50, None);
     let answer = step.ask(&actor, Request::Stage(slot.unwrap_or(0), bytes))?;
     if let (Answer::Done(slot), None) = (answer, slot) {
-        step.made(format!("{name}/slot{slot}"));
+        step.add_made(format!("{name}/slot{slot}"));
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ pub(super) fn activate(step: &Step<'_>, name: &str, slot: u8, when: Activation) 
     };
     step.at(Phase::Storing, 50, None);
     step.ask(&actor, Request::Commit(Commit { action, slot, boot_partition: 0 }))?;
-    let next = actor.look(|drive| drive.state().firmware.pending_slot());
+    let next = actor.with_drive(|drive| drive.state().firmware.pending_slot());
     if next == Some(slot) {
         step.remark(&format!("firmware slot {slot} of drive {name} runs after the next reset of a controller"));
     }

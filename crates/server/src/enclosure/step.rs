@@ -68,8 +68,8 @@ impl Step<'_> {
     }
 
     /// Notes the name of what was made.
-    pub(super) fn made(&self, name: String) {
-        self.running.tasks.made(self.id, name);
+    pub(super) fn add_made(&self, name: String) {
+        self.running.tasks.add_made(self.id, name);
     }
 
     /// Notes what is to be known about what was done.

@@ -159,7 +159,7 @@ impl Tasks {
     }
 
     /// Notes the name of what a task made.
-    pub(super) fn made(&self, id: u64, name: String) {
+    pub(super) fn add_made(&self, id: u64, name: String) {
         self.update(id, |task| task.made.push(name));
     }
 
@@ -207,7 +207,7 @@ impl Tasks {
     }
 
     /// The task that is changing an object, or something that it is a part of.
-    pub(super) fn of(&self, object: &str) -> Option<u64> {
+    pub(super) fn changing(&self, object: &str) -> Option<u64> {
         let state = self.state();
         let is_it = |kept: &&Kept| kept.claims.iter().any(|claim| covers(claim, object));
         state.tasks.iter().find(is_it).map(|kept| kept.task.id)
@@ -289,14 +289,17 @@ mod tests {
         assert_eq!(begin(&tasks, &["d3/vf2"]).unwrap_err(), taken("d3/vf2"));
         assert_eq!(begin(&tasks, &["d3"]).unwrap_err(), taken("d3"));
         let other = begin(&tasks, &["d3/vf20", "d33"]).unwrap();
-        assert_eq!((tasks.of("d3/vf2"), tasks.of("d3"), tasks.of("d33/vf1")), (Some(first.id), None, Some(other.id)));
+        assert_eq!(
+            (tasks.changing("d3/vf2"), tasks.changing("d3"), tasks.changing("d33/vf1")),
+            (Some(first.id), None, Some(other.id))
+        );
         let checked = tasks.ended();
         tasks.end(first.id, Ok(()));
         assert_eq!(
             tasks.begin((Vec::new(), &Asker::Library), vec!["d3/vf2".to_owned()], checked).unwrap_err(),
             NotBegun::Outdated
         );
-        assert_eq!(tasks.of("d3/vf2"), None);
+        assert_eq!(tasks.changing("d3/vf2"), None);
         begin(&tasks, &["d3/vf2"]).unwrap();
     }
 

@@ -129,7 +129,7 @@ impl Default for KeyList {
 
 impl KeyList {
     /// The keys of a host of one kind, the oldest first.
-    pub(crate) fn of<'l>(&'l self, host: &'l Nqn, kind: KeyKind) -> impl Iterator<Item = &'l StoredKey> {
+    pub(crate) fn keys_of<'l>(&'l self, host: &'l Nqn, kind: KeyKind) -> impl Iterator<Item = &'l StoredKey> {
         self.keys.iter().filter(move |key| key.is_of(host, kind))
     }
 

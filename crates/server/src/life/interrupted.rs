@@ -36,7 +36,7 @@ fn drives(config: &Config) -> impl Iterator<Item = &Drive> {
 /// Finishes or takes back what was noted and not forgotten, before a target starts with `config`.
 /// Gives what was done and what is left, in words.
 #[must_use]
-pub fn settle(changes: &[FileChange], config: &Config) -> Vec<String> {
+pub fn finish_interrupted(changes: &[FileChange], config: &Config) -> Vec<String> {
     changes.iter().filter_map(|change| settle_one(change, config)).collect()
 }
 
@@ -101,7 +101,7 @@ mod tests {
                 if is_extended {
                     std::fs::File::options().write(true).open(&path).unwrap().set_len(96_002_048).unwrap();
                 }
-                let said = settle(&noted, &at(sizes.1));
+                let said = finish_interrupted(&noted, &at(sizes.1));
                 let drive = ebof_backend::open(&format!("{}:{}", path.display(), sizes.1).parse().unwrap()).unwrap();
                 assert!((expected..expected + 4096).contains(&drive.geometry().capacity_bytes), "{said:?}");
                 let has_changed = is_extended == (sizes.1 == "64M");
@@ -119,9 +119,9 @@ mod tests {
         let noted = changes(&config("mem:64M"), &named);
         assert!(matches!(&noted[..], [FileChange::Make { .. }]), "{noted:?}");
         drop(ebof_backend::open(&format!("{}:64M", path.display()).parse().unwrap()).unwrap());
-        assert_eq!(settle(&noted, &named), Vec::<String>::new());
+        assert_eq!(finish_interrupted(&noted, &named), Vec::<String>::new());
         assert!(path.exists());
-        let said = settle(&noted, &config("mem:64M"));
+        let said = finish_interrupted(&noted, &config("mem:64M"));
         assert!(said[0].ends_with("was made for a change that was interrupted, and is removed"), "{said:?}");
         assert!(!path.exists());
     }

@@ -102,7 +102,7 @@ pub(crate) struct KnownData(BTreeMap<NamespaceKey, (DataId, Option<BackingId>, I
 
 impl KnownData {
     /// What `config` has open in `devices`.
-    pub(crate) fn of(config: &Config, devices: &Devices) -> Self {
+    pub(crate) fn from_config(config: &Config, devices: &Devices) -> Self {
         let mut known = BTreeMap::new();
         for subsystem in config.enabled_subsystems() {
             for (namespace, open, identifiers) in devices.identified(subsystem) {

@@ -48,7 +48,7 @@ pub(crate) fn apply_to(
     desired: Config,
 ) -> Result<Plan, ApplyError> {
     apply_with(target, cause, |current| {
-        let current = Revision::of(current);
+        let current = Revision::from_config(current);
         if current == *revision {
             return Ok(desired);
         }

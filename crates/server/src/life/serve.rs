@@ -49,7 +49,7 @@ use crate::report::sampling;
 use crate::shared::Shared;
 use crate::shared::mailbox::{Mailbox, Message};
 use crate::shared::owners::Owners;
-use crate::shared::{audience, share};
+use crate::shared::{audience, host_limits};
 
 /// A running target. Dropping it stops it without grace; [`Target::stop`] completes what was
 /// accepted.
@@ -174,7 +174,7 @@ impl Target {
     ) -> Result<Assembled, StartError> {
         let generation = first_generation(&settings.environment.clock);
         unfinished::finish(&devices.actors, &[]);
-        KnownData::of(&config, &devices).check(&KnownData::default())?;
+        KnownData::from_config(&config, &devices).check(&KnownData::default())?;
         check_drives(&devices)?;
         let model = devices.model(&config, &ports, generation)?;
         let drives = Drives::new(devices.ids());
@@ -252,7 +252,7 @@ impl Target {
                 max_bytes: self.shared.message_memory.max_bytes() as u64,
             },
             functions: self.function_loads(),
-            owners: Owners::of(&self.shared),
+            owners: Owners::from_shared(&self.shared),
             listening: self.listening(),
             slow: self.shared.slow.figures(),
             events: self.shared.events.counts(),
@@ -395,7 +395,7 @@ impl Target {
     pub fn store_in(&self, store: Arc<dyn ConfigStore>) -> Result<(), Arc<dyn ConfigStore>> {
         // Not in the middle of a change, which would be stored or not.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store.set(Stored::of(store)).map_err(Stored::into_store)
+        self.store.set(Stored::with_store(store)).map_err(Stored::into_store)
     }
 
     pub(crate) fn store(&self) -> Option<&Stored> {
@@ -442,7 +442,7 @@ impl api::Target for Target {
     fn status(&self) -> Status {
         let state = self.in_force();
         let missing = state.missing().chain(self.elsewhere.list()).collect();
-        InForceStatus::of(&self.shared, &state).status(missing)
+        InForceStatus::new(&self.shared, &state).status(missing)
     }
 
     fn refused(&self) -> Vec<api::Refusal> {
@@ -484,8 +484,8 @@ fn limits(settings: &Settings) -> Limits {
     let share = settings.host_share_percent;
     Limits {
         controllers: settings.controllers_max,
-        host_controllers: share::percent_of(settings.controllers_max, share),
-        host_queues: share::percent_of(settings.connections_max, share),
+        host_controllers: host_limits::percent_of(settings.controllers_max, share),
+        host_queues: host_limits::percent_of(settings.connections_max, share),
         ..Limits::default()
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct InForceStatus<'a> {
 }
 
 impl<'a> InForceStatus<'a> {
-    pub(crate) fn of(shared: &'a Shared, in_force: &'a InForce) -> Self {
+    pub(crate) fn new(shared: &'a Shared, in_force: &'a InForce) -> Self {
         Self { shared, in_force }
     }
 

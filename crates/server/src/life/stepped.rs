@@ -54,7 +54,7 @@ struct Requests {
 }
 
 impl Requests {
-    fn of(ports: &[Listening]) -> Self {
+    fn for_ports(ports: &[Listening]) -> Self {
         let has_rung = Arc::new(AtomicBool::new(false));
         let listeners = ports.iter().filter_map(|listening| match &listening.bound {
             Some(Bound::Rdma(listener)) => Some((listening.port.name.clone(), Arc::clone(listener))),
@@ -103,7 +103,7 @@ impl SteppedTarget {
             })?;
         let ports =
             config.enabled_ports().map(|port| open(port, &settings.environment)).collect::<Result<Vec<_>, _>>()?;
-        let requests = Requests::of(&ports);
+        let requests = Requests::for_ports(&ports);
         let count = settings.threads.unwrap_or(1).max(1);
         let mailboxes: Vec<_> = (0..count).map(|_| Mailbox::without_bell()).collect();
         let bell = Mailbox::without_bell();

@@ -13,7 +13,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    pub(crate) fn of(store: Arc<dyn ConfigStore>) -> Self {
+    pub(crate) fn with_store(store: Arc<dyn ConfigStore>) -> Self {
         let seen = Mutex::new(store.revision());
         Self { store, seen }
     }
@@ -30,7 +30,7 @@ impl Stored {
     pub(crate) fn replace(&self, config: &Config, plan: &Plan, cause: &Cause) -> Result<(), ConfigStoreError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.replace(seen.as_ref(), config, plan, cause)?;
-        *seen = Some(Revision::of(config));
+        *seen = Some(Revision::from_config(config));
         Ok(())
     }
 }

@@ -42,6 +42,6 @@ impl Measured for Remembered {
 
 /// The slow commands.
 pub(crate) fn slow(shared: &Shared) -> SlowCommands {
-    let owners = Owners::of(shared);
+    let owners = Owners::from_shared(shared);
     shared.slow.commands(|subsystem| owners.object(subsystem))
 }

@@ -106,7 +106,7 @@ impl Rdma {
     }
 
     /// Collects what is there, up to `limit` bytes.
-    fn look(&mut self, limit: usize) -> Result<(), End> {
+    fn collect_events(&mut self, limit: usize) -> Result<(), End> {
         // Also where it was told that there is something: it will not be told again.
         let was_armed = std::mem::replace(&mut self.is_armed, false);
         if was_armed || self.idle_looks.is_multiple_of(EVENTS_EVERY) {
@@ -264,7 +264,7 @@ impl Rdma {
     fn settle_held(&mut self, context: &mut ReactorContext<'_>) {
         // Nothing is left, and only commands at a device keep the connection.
         let Some(closing) = &mut self.closing else { return };
-        let is_late = closing.look(context.now_ms);
+        let is_late = closing.check(context.now_ms);
         if !self.take_back(context.pool) {
             if !is_late {
                 return;
@@ -291,7 +291,7 @@ impl Transport for Rdma {
     }
 
     fn receive(&mut self, limit: usize, _scratch: &mut [u8]) -> Result<Option<Received>, End> {
-        self.look(limit)?;
+        self.collect_events(limit)?;
         let total = std::mem::take(&mut self.collected_bytes);
         Ok((total > 0).then_some(Received { total, in_scratch: 0, room: usize::MAX }))
     }
@@ -448,7 +448,7 @@ impl ZeroCopy for Rdma {
         self.note_standstill(now_ms);
     }
 
-    fn settle(&mut self, _peer: &Peer, context: &mut ReactorContext<'_>) {
+    fn poll_release(&mut self, _peer: &Peer, context: &mut ReactorContext<'_>) {
         self.settle_held(context);
     }
 

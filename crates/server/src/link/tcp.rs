@@ -488,8 +488,8 @@ impl ZeroCopy for Tcp {
         self.unacknowledged.look_at_acknowledged(&self.stream, now_ms);
     }
 
-    fn settle(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
-        self.unacknowledged.settle(&self.stream, &mut self.outbox, peer, context);
+    fn poll_release(&mut self, peer: &Peer, context: &mut ReactorContext<'_>) {
+        self.unacknowledged.poll_release(&self.stream, &mut self.outbox, peer, context);
     }
 
     fn settle_ms(&self) -> Option<u64> {

@@ -155,8 +155,8 @@ pub(crate) trait Transport {
     /// [`Bytes`] have.
     fn start_closing(&mut self, end: &End, pool: &mut Pool) -> bool;
 
-    /// Breaks the connection off. What is queued is dropped; [`ZeroCopy::settle`] reports buffers
-    /// that are still read.
+    /// Breaks the connection off. What is queued is dropped; [`ZeroCopy::poll_release`] reports
+    /// buffers that are still read.
     fn close(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
 
     /// Whether the peer has closed its end or is gone, also where what it sent before is still to
@@ -286,7 +286,7 @@ pub(crate) trait ZeroCopy {
     fn look_at_stall(&mut self, now_ms: u64);
 
     /// Looks again at what is read of a connection that was broken off.
-    fn settle(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
+    fn poll_release(&mut self, peer: &Peer, context: &mut ReactorContext<'_>);
 
     /// When to look again at that, milliseconds; `None` when nothing is.
     fn settle_ms(&self) -> Option<u64>;

@@ -130,11 +130,11 @@ impl Unacknowledged {
             ebof_pinned::abort(&wire);
         }
         self.settling = Some(AwaitingRelease::from(context.now_ms));
-        self.settle(stream, outbox, peer, context);
+        self.poll_release(stream, outbox, peer, context);
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(super) fn settle(
+    pub(super) fn poll_release(
         &mut self,
         stream: &Stream,
         outbox: &mut Outbox,

@@ -12,7 +12,7 @@ pub(crate) struct Heartbeats {
 }
 
 impl Heartbeats {
-    pub(crate) fn of(reactors: usize) -> Self {
+    pub(crate) fn for_reactors(reactors: usize) -> Self {
         Self { owed: Mutex::new(vec![None; reactors + 1]), came: Condvar::new() }
     }
 
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_not_answered_is_named_and_not_asked_again() {
-        let heartbeats = Heartbeats::of(2);
+        let heartbeats = Heartbeats::for_reactors(2);
         assert_eq!(heartbeats.ask(), [0, 1, 2]);
         heartbeats.beat(0);
         heartbeats.beat(2);

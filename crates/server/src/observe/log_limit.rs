@@ -258,7 +258,7 @@ impl Counted {
 }
 
 impl Network {
-    pub(crate) fn of(address: IpAddr) -> Self {
+    pub(crate) fn from_address(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => {
                 let [a, b, c, d, ..] = address.segments();
@@ -271,7 +271,7 @@ impl Network {
 
 impl From<IpAddr> for LogSubject {
     fn from(address: IpAddr) -> Self {
-        Self::Peer(Network::of(address))
+        Self::Peer(Network::from_address(address))
     }
 }
 

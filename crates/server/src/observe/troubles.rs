@@ -107,7 +107,7 @@ impl Troubles {
             window.count += 1;
             return None;
         }
-        let event = told(&key.0, trouble, 1);
+        let event = event_of(&key.0, trouble, 1);
         windows.insert(key, Window { since_ms: now_ms, count: 0 });
         Some(event)
     }
@@ -122,7 +122,7 @@ impl Troubles {
             }
             let count = std::mem::take(&mut window.count);
             if count > 0 {
-                events.push(told(host, *trouble, count));
+                events.push(event_of(host, *trouble, count));
             }
             window.since_ms = now_ms;
             // Whoever is well is forgotten.
@@ -137,7 +137,7 @@ impl Troubles {
     }
 }
 
-fn told(host: &str, trouble: Trouble, count: u64) -> NewEvent {
+fn event_of(host: &str, trouble: Trouble, count: u64) -> NewEvent {
     let message = format!("{count} {}", trouble.words());
     NewEvent::new(EventKind::TransportTrouble, "", message).advice(trouble.advice()).who(host)
 }

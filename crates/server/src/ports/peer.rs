@@ -67,7 +67,7 @@ impl PeerAddress {
     /// As much of it as its owner cannot choose.
     pub(crate) fn network(self) -> String {
         match self {
-            Self::Network { remote, .. } => Network::of(remote.ip()).to_string(),
+            Self::Network { remote, .. } => Network::from_address(remote.ip()).to_string(),
             Self::SameProcess | Self::Direct => String::new(),
         }
     }

@@ -12,8 +12,8 @@ use crate::observe::log_limit::Network;
 use crate::ports::peer::{Peer, PeerAddress};
 use crate::ports::port::PortState;
 use crate::shared::Shared;
+use crate::shared::host_limits::{self, Waiting};
 use crate::shared::mailbox::{Accepted, Incoming, Message};
-use crate::shared::share::{self, Waiting};
 
 /// Connections not admitted yet that one address may always have: a host connects several at a
 /// time.
@@ -33,9 +33,9 @@ pub(crate) fn room_for(shared: &Shared, address: PeerAddress, port: &PortState) 
         return Err(NoRoom);
     }
     let PeerAddress::Network { remote, .. } = address else { return Ok(None) };
-    let most = share::percent_of(max, shared.settings.address_share_percent).max(UNADMITTED_MIN);
+    let most = host_limits::percent_of(max, shared.settings.address_share_percent).max(UNADMITTED_MIN);
     let from: IpAddr = remote.ip();
-    let Some(waiting) = shared.unadmitted.enter(Network::of(from), most) else {
+    let Some(waiting) = shared.unadmitted.enter(Network::from_address(from), most) else {
         let detail = format!("{most} connections from there are not admitted yet, which is the share of one address");
         shared.refuse(address, port, RefusalReason::AddressShare, None, None, detail);
         return Err(NoRoom);

@@ -20,7 +20,7 @@ impl Barriers {
             let mut commands = connections.iter().flat_map(|connection| connection.commands.execution.slots.iter());
             let is_left = commands.any(|(_, command)| {
                 // What only a drive's thread changes is elsewhere meanwhile.
-                matches!(command.phase, Phase::AtDevice | Phase::Elsewhere)
+                matches!(command.phase, CommandPhase::AtDevice | CommandPhase::Elsewhere)
                     && command
                         .task
                         .io()

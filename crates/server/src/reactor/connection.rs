@@ -222,8 +222,8 @@ impl Connection {
     }
 
     /// Looks again at what is read of a connection that is gone.
-    pub(crate) fn settle(&mut self, context: &mut ReactorContext<'_>) {
-        self.with_link(context, Link::settle);
+    pub(crate) fn poll_release(&mut self, context: &mut ReactorContext<'_>) {
+        self.with_link(context, Link::poll_release);
     }
 
     /// Buffers that the link returns to the pool do not count as the connection's any more.
@@ -257,7 +257,7 @@ impl Connection {
         self.armed_ms = None;
         if self.link.state == State::Gone {
             let before = context.pool.outstanding_bytes();
-            self.settle(context);
+            self.poll_release(context);
             // Another connection may wait for the buffers that have come back, and is only looked
             // at in the next turn.
             return Ok(context.pool.outstanding_bytes() < before);
@@ -293,7 +293,7 @@ impl Connection {
     ///
     /// # Errors
     /// It has ended.
-    pub(super) fn look(&mut self, reply: CommandRef, context: &mut ReactorContext<'_>) -> Result<(), End> {
+    pub(super) fn check_end(&mut self, reply: CommandRef, context: &mut ReactorContext<'_>) -> Result<(), End> {
         self.commands.waiters.await_changes(reply, &self.commands.execution, context);
         if self.link.state == State::Gone {
             return Ok(());
@@ -416,7 +416,7 @@ impl Connection {
     /// buffers that the kernel still reads.
     pub(crate) fn close(&mut self, context: &mut ReactorContext<'_>) {
         if self.link.state == State::Gone {
-            return self.settle(context);
+            return self.poll_release(context);
         }
         self.release(context);
         self.with_link(context, Link::close);

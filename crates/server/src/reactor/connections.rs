@@ -32,9 +32,9 @@ use crate::ports::port::PortState;
 use crate::shared::Shared;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
+use crate::shared::host_limits::{HostBuffers, Waiting};
 use crate::shared::mailbox::{CommandReply, Incoming, Mailbox};
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::share::{HostBuffers, Waiting};
 use crate::shared::shares::LocalShares;
 
 /// One read of a socket takes up to this much, bytes.
@@ -446,7 +446,7 @@ impl Connections {
     /// Settles what functions of drives have done, and starts what may go then. Returns whether
     /// there was anything.
     pub(super) fn settle_shares(&mut self, now_us: u64) -> bool {
-        let mut worked = self.local_shares.settle(now_us);
+        let mut worked = self.local_shares.finish_done(now_us);
         // What is done at once settles in the next turn.
         for _ in 0..self.local_shares.admitted() {
             let (ticket, reply) = self.local_shares.next_admitted().expect("others only come behind them");

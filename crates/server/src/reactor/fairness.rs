@@ -1,4 +1,5 @@
-//! Which connections were busy a moment ago: those are polled directly, and share every turn.
+//! Which connections were busy a moment ago: those are read without asking epoll, and share every
+//! turn.
 //!
 //! A connection that has just sent something is likely to send more, and a read that finds nothing
 //! costs no more than asking epoll: if few connections are busy, their sockets are read without
@@ -7,7 +8,7 @@
 
 use arrayvec::ArrayVec;
 
-/// The most busy connections that are read directly; with more, asking epoll is cheaper.
+/// The most busy connections that are read without asking epoll; with more, asking it is cheaper.
 const FEW: usize = 2;
 
 /// How long a connection counts as busy for the shares of others, microseconds, and
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_busy_connections_are_read_directly_and_many_are_not() {
+    fn few_busy_connections_are_read_without_epoll_and_many_are_not() {
         let mut fairness = Fairness::default();
         fairness.start_turn(1000, 50);
         assert!(!fairness.are_few());

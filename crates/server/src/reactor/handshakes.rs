@@ -35,9 +35,9 @@ use super::source::timespec;
 use crate::observe::log_limit::{Kind, LogSubject};
 use crate::ports::peer::Peer;
 use crate::shared::Shared;
+use crate::shared::host_limits::Waiting;
 use crate::shared::mailbox::{Incoming, Mailbox};
 use crate::shared::priority::go_after_reactors;
-use crate::shared::share::Waiting;
 
 /// How long a handshake may take, milliseconds; as Linux gives its own.
 const HANDSHAKE_MS: u64 = 10_000;
@@ -196,7 +196,7 @@ impl UnderWay {
             for event in &events {
                 match event.data.u64() {
                     BELL => self.bell.silence(),
-                    key => self.look(key),
+                    key => self.advance_one(key),
                 }
             }
             loop {
@@ -239,11 +239,11 @@ impl UnderWay {
         }
         let deadline_ms = self.shared.clock.now_ms() + HANDSHAKE_MS.min(self.shared.settings.handshake_ms);
         self.all.insert(key, Handshake { stage: Stage::Silent(socket), origin, deadline_ms });
-        self.look(key);
+        self.advance_one(key);
     }
 
     /// Has a handshake go on.
-    fn look(&mut self, key: u64) {
+    fn advance_one(&mut self, key: u64) {
         let Some(handshake) = self.all.remove(&key) else { return };
         let Handshake { stage, origin, deadline_ms } = handshake;
         match advance(stage, &origin.peer, &self.shared) {
@@ -277,7 +277,7 @@ impl UnderWay {
                 self.refuse(&origin.peer, RefusalReason::TlsRequired, None, detail);
                 let stage = Stage::Parting(Parting::begin(socket, Alert::UNEXPECTED_MESSAGE));
                 self.all.insert(key, Handshake { stage, origin, deadline_ms });
-                self.look(key);
+                self.advance_one(key);
             }
             Outcome::Gone => {}
         }

@@ -87,17 +87,17 @@ impl Rig {
     fn with(zerocopy: Option<u32>, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].zerocopy_send_bytes = zerocopy;
-        Self::of(&config, wrap)
+        Self::with_devices(&config, wrap)
     }
 
     /// With a port over RDMA.
     fn over_rdma() -> Self {
         let mut config = one_subsystem(["mem:64Mi"]);
         config.ports[0].listen = Listen::rdma([127, 0, 0, 1].into(), 4420);
-        Self::of(&config, |device| device)
+        Self::with_devices(&config, |device| device)
     }
 
-    fn of(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
+    fn with_devices(config: &Config, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Self {
         // With a direct port, that is the last one.
         let port = config.ports.last().cloned().unwrap();
         let devices =
@@ -130,11 +130,11 @@ impl Rig {
         self.now_us += took_us;
         self.events.clear();
         reactor.turns = reactor.turns.wrapping_add(1);
-        let direct = reactor.looks_directly();
-        if !direct {
+        let reads_sockets = reactor.reads_sockets_itself();
+        if !reads_sockets {
             reactor.wait(&mut self.events, Some(Duration::ZERO));
         }
-        reactor.turn(self.now_us, direct, &self.events, &mut self.messages)
+        reactor.turn(self.now_us, reads_sockets, &self.events, &mut self.messages)
     }
 
     /// A socket of a new connection.
@@ -151,7 +151,7 @@ impl Rig {
         self.reactor.mailbox.post(Message::Accept(Accepted {
             incoming: Incoming::Tcp(std::net::TcpStream::from(std::os::fd::OwnedFd::from(theirs)).into()),
             peer: Peer::new(Arc::clone(&self.port), PeerAddress::Network { remote: nobody, local: nobody }),
-            waiting: self.reactor.shared.unadmitted.enter(Network::of(nobody.ip()), u32::MAX),
+            waiting: self.reactor.shared.unadmitted.enter(Network::from_address(nobody.ip()), u32::MAX),
         }));
         ours
     }
@@ -260,7 +260,7 @@ fn floods_take_little_from_hosts_with_one_command() {
 // @test hostile.fair-thread
 #[test]
 fn occasional_commands_are_answered_soon() {
-    // The flood is looked at directly for some turns, and the others not.
+    // For some turns the flood is read without asking epoll, and the others are not.
     let mut rig = Rig::new();
     let mut flood = rig.host(Load::reads(4096, hosts::DEPTH));
     let mut host = rig.host(Load { depth: 0, ..Load::reads(4096, 1) });

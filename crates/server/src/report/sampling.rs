@@ -52,7 +52,7 @@ fn sample(shared: &Shared, commands_before: u64) -> u64 {
 
 /// The counters of all objects.
 fn counters(shared: &Shared, figures: &[FunctionFigures]) -> HashMap<SeriesName, ObjectCounters> {
-    let owners = Owners::of(shared);
+    let owners = Owners::from_shared(shared);
     let mut objects: HashMap<SeriesName, ObjectCounters> = HashMap::new();
     for (series, kinds) in shared.totals().iter() {
         for name in owners.objects(series) {
@@ -76,7 +76,7 @@ type Key<'a> = (&'a str, u16, u16);
 
 /// All queues that have had I/O commands, with their counters.
 pub(crate) fn queues(shared: &Shared) -> Vec<LiveObject> {
-    let owners = Owners::of(shared);
+    let owners = Owners::from_shared(shared);
     let stats = shared.live_stats();
     let mut found: HashMap<Key<'_>, (&QueueStats, ObjectCounters)> = HashMap::new();
     // A queue has counters for each of its namespaces.

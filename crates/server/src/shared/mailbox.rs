@@ -24,7 +24,7 @@ use crate::ports::peer::Peer;
 use crate::ports::port::PortState;
 use crate::ports::rdma_connection::RdmaConnection;
 use crate::shared::handle::reactor_of;
-use crate::shared::share::Waiting;
+use crate::shared::host_limits::Waiting;
 use crate::shared::shares::DriveShares;
 
 /// A message to a reactor.

@@ -28,7 +28,7 @@ pub(crate) struct Owners {
 
 impl Owners {
     /// Those of a target now.
-    pub(crate) fn of(shared: &Shared) -> Self {
+    pub(crate) fn from_shared(shared: &Shared) -> Self {
         let drive = |(nqn, actor): (Nqn, Arc<DriveActor>)| (nqn, (actor.name(), !actor.view().functions.is_empty()));
         Self { drives: shared.drives.actors().into_iter().map(drive).collect() }
     }

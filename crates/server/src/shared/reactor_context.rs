@@ -10,7 +10,7 @@ use crate::drives::device::DeviceTable;
 use crate::shared::Shared;
 use crate::shared::buffer::Pool;
 use crate::shared::handle::index_of;
-use crate::shared::share::HostBuffers;
+use crate::shared::host_limits::HostBuffers;
 use crate::shared::shares::LocalShares;
 
 /// What a connection may use of its reactor during one turn.

@@ -26,7 +26,7 @@ pub(crate) fn connected(shared: &Shared, association: &Association, peer: &Peer)
     if association.discovery {
         return;
     }
-    let object = Owners::of(shared).object(association.subsystem.as_str());
+    let object = Owners::from_shared(shared).object(association.subsystem.as_str());
     let (cntlid, port) = (association.cntlid.0, &peer.port.name);
     let message = format!("controller {cntlid} connected from {} through port {port}", peer.address);
     shared.report(NewEvent::new(EventKind::HostConnected, object, message).who(association.host.to_string()));
@@ -38,7 +38,7 @@ pub(crate) fn ended(shared: &Shared, association: &Association, peer: &Peer, end
         return;
     }
     let kind = if is_wanted { EventKind::HostDisconnected } else { EventKind::ControllerFailed };
-    let object = Owners::of(shared).object(association.subsystem.as_str());
+    let object = Owners::from_shared(shared).object(association.subsystem.as_str());
     let (cntlid, port) = (association.cntlid.0, &peer.port.name);
     let message = format!("controller {cntlid} of {} through port {port} ended: {end}", peer.address);
     shared.report(NewEvent::new(kind, object, message).who(association.host.to_string()));
@@ -97,7 +97,7 @@ pub(crate) fn task(shared: &Shared, task: &Task) {
             NewEvent::new(EventKind::TaskProgress, object, format!("{what}: {phase}, {percent} %{detail}"))
         }
         (TaskState::Done, _) => {
-            task.changes.iter().filter_map(made).for_each(report);
+            task.changes.iter().filter_map(event_of).for_each(report);
             let remark = task.remark.as_ref().map(|remark| format!("; {remark}")).unwrap_or_default();
             NewEvent::new(EventKind::TaskEnded, object, format!("{what}{remark}"))
         }
@@ -131,7 +131,7 @@ fn changed(change: &Change) -> Option<NewEvent> {
 
 /// What a change of the box is to the function that it is about; drives and namespaces say
 /// themselves what became of them.
-fn made(change: &enclosure::Change) -> Option<NewEvent> {
+fn event_of(change: &enclosure::Change) -> Option<NewEvent> {
     use enclosure::Change as Of;
     let function = change.function()?;
     let (kind, message) = match change {

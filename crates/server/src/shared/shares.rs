@@ -22,7 +22,7 @@ use ebof_shares::{Depth, Figures, Flow, Kind, Request, Scheduler, Share, Verdict
 use crate::observe::uptime::Uptime;
 use crate::shared::mailbox::{CommandRef, CommandReply, Mailbox, Message, mailbox_of};
 
-pub(crate) use held::{Held, HeldCommands};
+pub(crate) use held::{HeldCommands, HeldRequest};
 pub(crate) use local::LocalShares;
 
 /// A request of a scheduler.
@@ -293,7 +293,7 @@ impl Drop for Ticket {
         if let Some(id) = self.id.take() {
             let now_us = self.drive.clock.now_us();
             let mut scheduler = self.drive.scheduler();
-            scheduler.settle(id, now_us);
+            scheduler.release(id, now_us);
             self.drive.admit(&mut scheduler, now_us, &mut |id, owner| self.drive.post(id, owner));
             self.drive.post_due(&scheduler);
         }

@@ -22,11 +22,11 @@ fn an_outdated_plan_is_refused_and_changes_nothing() {
     let controller = connect(address);
     let first = namespace(&controller, 1);
     first.write(0, &[8; 512], false).unwrap();
-    let planned = Revision::of(&target.config());
+    let planned = Revision::from_config(&target.config());
     target.apply_to(&planned, with_another(&config, 2)).unwrap();
     let before = target.status().generation;
     let error = target.apply_to(&planned, with_another(&config, 3)).unwrap_err();
-    let current = Revision::of(&target.config());
+    let current = Revision::from_config(&target.config());
     let ApplyError::Outdated { planned: from, current: now } = &error else { panic!("{error}") };
     assert_eq!((from, now), (&planned, &current));
     assert!(error.to_string().contains(planned.as_str()) && error.to_string().contains(current.as_str()), "{error}");
@@ -34,14 +34,14 @@ fn an_outdated_plan_is_refused_and_changes_nothing() {
     assert_eq!(block(&first), [8; 512]);
     // Back to what there was: its revision is the one that it had.
     target.apply_to(&current, config).unwrap();
-    assert_eq!(Revision::of(&target.config()), planned);
+    assert_eq!(Revision::from_config(&target.config()), planned);
 }
 
 // @test data.planned-revision
 #[test]
 fn of_several_changes_of_one_revision_one_is_made() {
     let (target, config, _) = start(&["mem:1Mi"]);
-    let planned = Revision::of(&target.config());
+    let planned = Revision::from_config(&target.config());
     let together = Barrier::new(8);
     let made: Vec<u32> = std::thread::scope(|scope| {
         let all: Vec<_> = (2..10)

@@ -56,7 +56,7 @@ impl ConfigStore for Watching {
         let mut revision = self.revision.lock().unwrap();
         assert_eq!(seen, revision.as_ref(), "the target has seen what is stored");
         answer()?;
-        *revision = Some(Revision::of(config));
+        *revision = Some(Revision::from_config(config));
         Ok(())
     }
 

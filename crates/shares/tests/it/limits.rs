@@ -81,7 +81,7 @@ fn a_request_that_is_withdrawn_is_kept_by_a_limit_no_longer() {
     let waiting = scheduler.submit(flow, read, (), 1_000);
     assert!(matches!(waiting, Verdict::Wait(_)) && scheduler.next(2_000).is_none());
     assert_eq!(scheduler.figures(flow, 3_000).throttled_us, 2_000);
-    scheduler.settle(waiting.ticket(), 5_000);
+    scheduler.release(waiting.ticket(), 5_000);
     for now_us in [5_000, 900_000] {
         assert_eq!(scheduler.figures(flow, now_us).throttled_us, 4_000);
     }
@@ -127,7 +127,7 @@ impl Single {
 
     /// The device is done with what it has. Returns the flow of the next request.
     fn turn(&mut self, now_us: u64) -> Option<Flow> {
-        self.at_device.drain(..).for_each(|(ticket, _)| self.scheduler.settle(ticket, now_us));
+        self.at_device.drain(..).for_each(|(ticket, _)| self.scheduler.release(ticket, now_us));
         let (ticket, flow) = self.scheduler.next(now_us)?;
         self.at_device.push_back((ticket, flow));
         Some(flow)
@@ -186,7 +186,7 @@ fn a_flow_that_gives_up_is_not_throttled_any_more() {
         verdicts.iter().filter_map(|verdict| if let Verdict::Wait(ticket) = verdict { Some(*ticket) } else { None });
     let waiting: Vec<Ticket> = waiting.collect();
     assert_eq!(waiting.len(), 4, "20 ms at once, and one");
-    waiting.into_iter().for_each(|ticket| scheduler.settle(ticket, 1_000_500));
+    waiting.into_iter().for_each(|ticket| scheduler.release(ticket, 1_000_500));
     assert_eq!(scheduler.figures(flow, 1_000_500).throttled_us, 500);
     assert_eq!(scheduler.figures(flow, 2_000_000).throttled_us, 500);
 }
@@ -204,7 +204,7 @@ fn the_only_request_of_a_flow_may_exceed_the_depth() {
     }
     // The limit of the second one is reached.
     let Verdict::Go(ticket) = submit(&mut scheduler, 2) else { panic!("nothing is there") };
-    scheduler.settle(ticket, NOW_US);
+    scheduler.release(ticket, NOW_US);
     let mut goes = |flow| matches!(submit(&mut scheduler, flow), Verdict::Go(_));
     assert_eq!([0; 6].map(&mut goes), [true, true, true, true, false, false]);
     assert_eq!([2, 1, 3, 4, 5, 6].map(&mut goes), [false, true, true, true, true, false]);
@@ -218,12 +218,12 @@ fn a_request_ends_once() {
         Verdict::Go(ticket) | Verdict::Wait(ticket) => ticket,
     };
     let first = submit(&mut scheduler);
-    scheduler.settle(first, 1);
-    scheduler.settle(first, 1);
+    scheduler.release(first, 1);
+    scheduler.release(first, 1);
     assert_eq!(scheduler.figures(flow, 1).at_device, 0);
     let second = submit(&mut scheduler);
-    scheduler.settle(first, 1);
+    scheduler.release(first, 1);
     assert_eq!(scheduler.figures(flow, 1).at_device, 1, "it is of the one before");
-    scheduler.settle(second, 1);
+    scheduler.release(second, 1);
     assert_eq!(scheduler.figures(flow, 1).at_device, 0);
 }

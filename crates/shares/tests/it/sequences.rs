@@ -61,13 +61,13 @@ proptest! {
                 }
                 Action::Complete(at) if !at_device.is_empty() => {
                     let (_, ticket) = at_device.swap_remove(at % at_device.len());
-                    scheduler.settle(ticket, now_us);
+                    scheduler.release(ticket, now_us);
                     // A second time does nothing.
-                    scheduler.settle(ticket, now_us);
+                    scheduler.release(ticket, now_us);
                 }
                 Action::Withdraw(at) if !waiting.is_empty() => {
                     let (_, _, ticket) = waiting.remove(at % waiting.len());
-                    scheduler.settle(ticket, now_us);
+                    scheduler.release(ticket, now_us);
                 }
                 Action::Complete(_) | Action::Withdraw(_) => {}
                 Action::SetShare { flow: number, share } => scheduler.set_share(flow(number), share, now_us),
@@ -96,7 +96,7 @@ proptest! {
                 at_device.push((owner, ticket));
             }
             let Some((_, ticket)) = at_device.pop() else { break };
-            scheduler.settle(ticket, now_us);
+            scheduler.release(ticket, now_us);
         }
         prop_assert_eq!(left, 0);
     }

@@ -165,8 +165,8 @@ fn only_a_flow_that_is_alone_and_unlimited_need_not_ask() {
     assert_eq!(scheduler.sole(20_001), None, "not asked for all the time");
     let other = scheduler.submit(second, read, (), 40_000).ticket();
     assert_eq!(scheduler.sole(40_000), None, "there are two");
-    scheduler.settle(other, 50_000);
-    scheduler.settle(ticket, 900_000);
+    scheduler.release(other, 50_000);
+    scheduler.release(ticket, 900_000);
     assert_eq!(scheduler.sole(900_000), None, "the other one was there a moment ago");
     let waiting: Vec<_> = (0..100).map(|_| scheduler.submit(first, read, (), 1_100_000)).collect();
     assert_eq!(scheduler.sole(1_100_000), Some(first));

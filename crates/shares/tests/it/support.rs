@@ -177,7 +177,7 @@ impl World {
             }
             Event::Done { ticket: (serial, flow) } => {
                 let (ticket, _, arrived_us) = self.under_way.remove(&serial).unwrap();
-                self.scheduler.settle(ticket, self.now_us);
+                self.scheduler.release(ticket, self.now_us);
                 self.at_device -= 1;
                 self.done[flow] += 1;
                 self.bytes[flow] += self.hosts[flow].request.bytes;

@@ -40,9 +40,9 @@ pub fn rdma_conversation(data: &[u8]) {
         Size { entries: 2 + u16::from(entries % 30), reads: reads % 20, send_queue_entries: 32 + u32::from(room % 64) };
     let mut conversation = Conversation::new(size);
     for act in acts.chunks_exact(2).take(2000) {
-        conversation.act(Act::of([act[0], act[1]]));
+        conversation.act(Act::from_bytes([act[0], act[1]]));
     }
-    conversation.settle();
+    conversation.finish_all();
 }
 
 /// Capsules of a host. Each is preceded by its length; what happens to the commands follows from

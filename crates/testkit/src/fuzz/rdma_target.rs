@@ -84,7 +84,7 @@ pub fn rdma_target(mut data: &[u8]) {
             _ => target.connection.on_established(),
         }
     }
-    target.settle();
+    target.finish();
 }
 
 impl Target {
@@ -203,7 +203,7 @@ impl Target {
     }
 
     /// Everything comes to its end.
-    fn settle(&mut self) {
+    fn finish(&mut self) {
         self.connection.on_established();
         for _ in 0..usize::from(ENTRIES) * 64 {
             while self.post() {}

@@ -54,7 +54,7 @@ pub fn vfio_messages(mut data: &[u8]) {
                             Ok(()) => call.succeed(&mut out),
                             Err(errno) => call.refuse(errno, &mut out),
                         }
-                        let connected = changes.iter().filter(|change| matches!(change, Change::Connect(_)));
+                        let connected = changes.iter().filter(|change| matches!(change, VectorChange::Connect(_)));
                         assert!(connected.count() <= message.descriptors, "a descriptor that is not there");
                     }
                     Action::Reset(call) => call.succeed(&mut out),
@@ -120,7 +120,7 @@ pub fn vfio_rings(data: &[u8]) {
     let mut submissions = SubmissionRing::new(PLACE, entries.0, QueueId(1));
     let mut completions = CompletionRing::new(PLACE + 0x1000, entries.1, None);
     if shadow % 2 == 1 {
-        let shadow = |is_completion| Some(Shadow::of(doorbells, events, QueueId(1), is_completion));
+        let shadow = |is_completion| Some(Shadow::for_queue(doorbells, events, QueueId(1), is_completion));
         submissions.set_shadow(shadow(false), &memory).expect("mapped");
         completions.set_shadow(shadow(true), &memory).expect("mapped");
     }

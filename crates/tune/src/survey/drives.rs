@@ -32,7 +32,7 @@ fn is_namespace(name: &str) -> bool {
 }
 
 /// Looks at connected controllers and at the devices.
-pub(super) fn look(survey: &mut Survey<'_>, devices: &[Name]) {
+pub(super) fn inspect(survey: &mut Survey<'_>, devices: &[Name]) {
     let controllers = survey.machine.names(CONTROLLERS).unwrap_or_default();
     let mut controllers: Vec<Name> = controllers.into_iter().filter_map(|name| Name::try_from(name).ok()).collect();
     let attribute = |name: &Name, attribute: &str| survey.machine.read(&format!("{CONTROLLERS}/{name}/{attribute}"));

@@ -68,7 +68,7 @@ fn card(survey: &Survey<'_>, name: Name) -> Card {
 }
 
 /// Looks at the settings of an interface.
-pub(super) fn look(survey: &mut Survey<'_>, card: &Card) {
+pub(super) fn inspect(survey: &mut Survey<'_>, card: &Card) {
     let adaptive = if survey.options.goal == Goal::Throughput { "on" } else { "off" };
     survey.expect(&Knob::AdaptiveRx { interface: card.name.clone() }, adaptive);
     let receiving = queues(survey, card, "rx-");

@@ -14,7 +14,7 @@ const INTERRUPTS_MAX: usize = 2048;
 const CONTROL: &[&str] = &["async", "cmd", "config", "ctrl", "mgmnt", "misc", "other", "event", "pages", "health"];
 
 /// Looks at the interrupts of all cards.
-pub(super) fn look(survey: &mut Survey<'_>, cards: &[Card]) {
+pub(super) fn inspect(survey: &mut Survey<'_>, cards: &[Card]) {
     if cards.is_empty() {
         let whose = Whose::named("network");
         return survey.unseen(Tunable::Interrupts, whose, "no network interface here has a card and a link");

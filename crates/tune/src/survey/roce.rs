@@ -17,7 +17,7 @@ const PORTS_MAX: usize = 64;
 const PRIORITY: &str = "3";
 
 /// Looks at the cards with RDMA.
-pub(super) fn look(survey: &mut Survey<'_>, cards: &[Card]) {
+pub(super) fn inspect(survey: &mut Survey<'_>, cards: &[Card]) {
     for card in cards.iter().filter(|card| !card.rdma.is_empty()) {
         pause(survey, card);
         let name = card.name.as_str();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebof_state::{Calls, StateDirectory, StoreError, SystemCall};
-use ebof_tune::{ChangeRecord, Goal, Machine as _, RecordError, Step, StepOutcome, SurveyOptions, apply, survey, undo};
+use ebof_tune::{
+    ChangeRecord, Goal, Machine as _, RecordError, SettingStep, StepOutcome, SurveyOptions, apply, survey, undo,
+};
 
 use crate::recorded::Recorded;
 
@@ -19,16 +21,16 @@ fn options() -> SurveyOptions {
     SurveyOptions { mtu: Some(9000), ..SurveyOptions::default() }
 }
 
-fn change(machine: &Recorded, options: &SurveyOptions) -> Vec<Step> {
+fn change(machine: &Recorded, options: &SurveyOptions) -> Vec<SettingStep> {
     let mut record = ChangeRecord::open(&machine.state(), machine).unwrap();
     apply(machine, &survey(machine, options).unwrap(), &mut record, NOW_S).unwrap()
 }
 
-fn take_back(machine: &Recorded) -> Vec<Step> {
+fn take_back(machine: &Recorded) -> Vec<SettingStep> {
     undo(machine, &mut ChangeRecord::open(&machine.state(), machine).unwrap()).unwrap()
 }
 
-fn is_all(steps: &[Step], outcome: &StepOutcome) -> bool {
+fn is_all(steps: &[SettingStep], outcome: &StepOutcome) -> bool {
     !steps.is_empty() && steps.iter().all(|step| step.outcome == *outcome)
 }
 

@@ -2,7 +2,7 @@
 
 /// A buffer that a queue pair holds for RDMA READs and WRITEs. Valid until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldMemory {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }

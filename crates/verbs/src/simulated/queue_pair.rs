@@ -17,8 +17,8 @@ use crate::ledger::Ledger;
 use crate::ledger::slots::{SharedReceives, Slot, slots};
 use crate::ledger::windows::Windows;
 use crate::{
-    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX, Remote, Window,
-    WindowAccess, WorkCompletion, WorkRequest,
+    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, HeldMemory, REQUEST_PRIVATE_DATA_MAX, Remote,
+    Window, WindowAccess, WorkCompletion, WorkRequest,
 };
 
 /// One end of a connection.
@@ -353,7 +353,7 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(crate) fn hold(&mut self, buffer: Buffer) -> Result<Held, (Buffer, Error)> {
+    pub(crate) fn hold(&mut self, buffer: Buffer) -> Result<HeldMemory, (Buffer, Error)> {
         match self.shared.registry.register(buffer.region()) {
             Ok(()) => Ok(self.ledger.hold(buffer, 0)),
             Err(error) => Err((buffer, error)),
@@ -361,24 +361,24 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(crate) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+    pub(crate) fn memory(&mut self, held: HeldMemory) -> Option<&mut [u8]> {
         self.ledger.memory(held)
     }
 
     #[inline]
-    pub(crate) fn release(&mut self, held: Held) -> Option<Buffer> {
+    pub(crate) fn release(&mut self, held: HeldMemory) -> Option<Buffer> {
         self.ledger.release(held)
     }
 
     #[inline]
-    pub(crate) fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
+    pub(crate) fn post_read(&mut self, held: HeldMemory, offset: u32, length: u32, from: Remote, id: u64) {
         let to = self.span(held, offset, length);
         self.ledger.post_operation(held, Some(id));
         self.new_work.push_back(SendEntry::Read { to, from });
     }
 
     #[inline]
-    pub(crate) fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
+    pub(crate) fn post_write(&mut self, held: HeldMemory, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         let from = self.span(held, offset, length);
         self.ledger.post_operation(held, id);
         self.new_work.push_back(SendEntry::Write { from, to, signalled: id.is_some() });
@@ -434,7 +434,7 @@ impl QueuePair {
         }
     }
 
-    fn span(&self, held: Held, offset: u32, length: u32) -> Span {
+    fn span(&self, held: HeldMemory, offset: u32, length: u32) -> Span {
         self.ledger.part(held, offset, length);
         Span::from_buffer(self.ledger.buffer(held), offset, length).expect("the part was looked up before")
     }

@@ -20,8 +20,8 @@ use super::sends::Sends;
 use super::waits::{Sources, Waits};
 use super::{check, ffi};
 use crate::{
-    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, Held, REQUEST_PRIVATE_DATA_MAX, Remote, Window,
-    WindowAccess, WorkCompletion, WorkRequest, WorkStatus,
+    ACCEPT_PRIVATE_DATA_MAX, Attributes, Bell, Error, Event, Handshake, HeldMemory, REQUEST_PRIVATE_DATA_MAX, Remote,
+    Window, WindowAccess, WorkCompletion, WorkRequest, WorkStatus,
 };
 
 /// One end of a connection. What the adapter accesses is in `parts`, and outlives `pointer`.
@@ -261,7 +261,7 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(crate) fn hold(&mut self, buffer: Buffer) -> Result<Held, (Buffer, Error)> {
+    pub(crate) fn hold(&mut self, buffer: Buffer) -> Result<HeldMemory, (Buffer, Error)> {
         match memory::keys(&self.parts().device, buffer.region(), RegistrationAccess::Local) {
             Ok(keys) => Ok(self.parts_mut().sends.hold(buffer, keys.local)),
             Err(error) => Err((buffer, error)),
@@ -269,22 +269,22 @@ impl QueuePair {
     }
 
     #[inline]
-    pub(crate) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+    pub(crate) fn memory(&mut self, held: HeldMemory) -> Option<&mut [u8]> {
         self.parts_mut().sends.memory(held)
     }
 
     #[inline]
-    pub(crate) fn release(&mut self, held: Held) -> Option<Buffer> {
+    pub(crate) fn release(&mut self, held: HeldMemory) -> Option<Buffer> {
         self.parts_mut().sends.release(held)
     }
 
     #[inline]
-    pub(crate) fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
+    pub(crate) fn post_read(&mut self, held: HeldMemory, offset: u32, length: u32, from: Remote, id: u64) {
         self.parts_mut().sends.post_read(held, offset, length, from, id);
     }
 
     #[inline]
-    pub(crate) fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
+    pub(crate) fn post_write(&mut self, held: HeldMemory, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         self.parts_mut().sends.post_write(held, offset, length, to, id);
     }
 

@@ -14,7 +14,7 @@ use super::windows::MemoryWindows;
 use super::{check, ffi};
 use crate::ledger::windows::{self, Windows};
 use crate::ledger::{Ledger, Part};
-use crate::{Attributes, Error, Held, Remote, Window, WindowAccess, WorkCompletion, WorkRequest, WorkStatus};
+use crate::{Attributes, Error, HeldMemory, Remote, Window, WindowAccess, WorkCompletion, WorkRequest, WorkStatus};
 
 /// The send queue of a queue pair.
 pub(super) struct Sends {
@@ -105,17 +105,17 @@ impl Sends {
     }
 
     #[inline]
-    pub(super) fn hold(&mut self, buffer: Buffer, key: u32) -> Held {
+    pub(super) fn hold(&mut self, buffer: Buffer, key: u32) -> HeldMemory {
         self.ledger.hold(buffer, key)
     }
 
     #[inline]
-    pub(super) fn memory(&mut self, held: Held) -> Option<&mut [u8]> {
+    pub(super) fn memory(&mut self, held: HeldMemory) -> Option<&mut [u8]> {
         self.ledger.memory(held)
     }
 
     #[inline]
-    pub(super) fn release(&mut self, held: Held) -> Option<Buffer> {
+    pub(super) fn release(&mut self, held: HeldMemory) -> Option<Buffer> {
         self.ledger.release(held)
     }
 
@@ -151,14 +151,14 @@ impl Sends {
     }
 
     #[inline]
-    pub(super) fn post_read(&mut self, held: Held, offset: u32, length: u32, from: Remote, id: u64) {
+    pub(super) fn post_read(&mut self, held: HeldMemory, offset: u32, length: u32, from: Remote, id: u64) {
         let request = self.operate(Some(id), held, offset, length, from);
         request.opcode = ffi::WR_RDMA_READ;
         request.send_flags = ffi::SEND_SIGNALED;
     }
 
     #[inline]
-    pub(super) fn post_write(&mut self, held: Held, offset: u32, length: u32, to: Remote, id: Option<u64>) {
+    pub(super) fn post_write(&mut self, held: HeldMemory, offset: u32, length: u32, to: Remote, id: Option<u64>) {
         let flags = self.write_flags(id.is_some());
         let request = self.operate(id, held, offset, length, to);
         request.opcode = ffi::WR_RDMA_WRITE;
@@ -255,7 +255,14 @@ impl Sends {
     }
 
     #[inline]
-    fn operate(&mut self, id: Option<u64>, held: Held, offset: u32, length: u32, remote: Remote) -> &mut ffi::SendWr {
+    fn operate(
+        &mut self,
+        id: Option<u64>,
+        held: HeldMemory,
+        offset: u32,
+        length: u32,
+        remote: Remote,
+    ) -> &mut ffi::SendWr {
         let Part { address, length, key } = self.ledger.part(held, offset, length);
         let number = self.ledger.post_operation(held, id);
         let request = self.prepare(number, ffi::Sge { addr: address, length, lkey: key });

@@ -1,7 +1,7 @@
 //! Interrupt vectors, as a client connects them and a guest reads their pending bits.
 
 use ebof_nvme::property::{Cap, Version};
-use ebof_vfio::interrupts::Change::{self, Connect, Disconnect, Signal};
+use ebof_vfio::interrupts::VectorChange::{self, Connect, Disconnect, Signal};
 use ebof_vfio::interrupts::{MSIX, Vectors};
 use ebof_vfio::message::{InterruptAction, InterruptData, SetInterrupts};
 use ebof_vfio::pci::{Identity, PENDING_BITS, VECTOR_TABLE};

@@ -79,11 +79,11 @@ fn entries_are_copied_out_in_order_and_the_head_wraps() {
 fn a_controller_that_looks_is_not_rung_for() {
     let memory = memory();
     let mut ring = SubmissionRing::new(SQ, 16, QUEUE);
-    let shadow = Shadow::of(DOORBELLS, EVENTS, QUEUE, false);
+    let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QUEUE, false);
     ring.set_shadow(Some(shadow), &memory).unwrap();
     let mut driver = Driver { entries: 16, tail: 0, shadow: Some(shadow), rings: 0 };
     let mut completions = CompletionRing::new(CQ, 16, None);
-    let heads = Shadow::of(DOORBELLS, EVENTS, QUEUE, true);
+    let heads = Shadow::for_queue(DOORBELLS, EVENTS, QUEUE, true);
     completions.set_shadow(Some(heads), &memory).unwrap();
     let (mut head, mut head_rings) = (0_u32, 0);
     for turn in 0..1000_u16 {
@@ -96,7 +96,7 @@ fn a_controller_that_looks_is_not_rung_for() {
             driver.submit(cid, &memory, &mut ring);
         }
         assert_eq!(driver.rings - rings, u32::from(turn % 100 == 0), "in turn {turn}");
-        assert!(ring.look(&memory).unwrap());
+        assert!(ring.poll(&memory).unwrap());
         // Events are indexes of entries: a host may compare them in other ways than Linux.
         assert!(memory.load(shadow.event).unwrap() < 16 && memory.load(heads.event).unwrap() < 16);
         while let Some(sqe) = ring.next(&memory).unwrap() {
@@ -118,18 +118,18 @@ fn a_tail_outside_the_queue_is_an_error_and_changes_nothing() {
     ring.ring(2, &memory).unwrap();
     assert_eq!(ring.ring(4, &memory), Err(RingError::Value { value: 4, entries: 4 }));
     assert_eq!(ring.waiting(), 2);
-    let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), false);
+    let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), false);
     ring.set_shadow(Some(shadow), &memory).unwrap();
     memory.store(shadow.doorbell, 0x1_0000).unwrap();
-    assert_eq!(ring.look(&memory), Err(RingError::Value { value: 0x1_0000, entries: 4 }));
+    assert_eq!(ring.poll(&memory), Err(RingError::Value { value: 0x1_0000, entries: 4 }));
     // It is told once, until there is another value.
-    assert_eq!((ring.look(&memory), ring.ring(3, &memory), ring.arm(&memory)), (Ok(true), Ok(()), Ok(false)));
+    assert_eq!((ring.poll(&memory), ring.ring(3, &memory), ring.arm(&memory)), (Ok(true), Ok(()), Ok(false)));
     memory.store(shadow.doorbell, 5).unwrap();
     assert_eq!(ring.arm(&memory), Err(RingError::Value { value: 5, entries: 4 }));
     memory.store(shadow.doorbell, 3).unwrap();
-    assert_eq!((ring.look(&memory), ring.waiting()), (Ok(true), 3));
+    assert_eq!((ring.poll(&memory), ring.waiting()), (Ok(true), 3));
     memory.store(shadow.doorbell, 5).unwrap();
-    assert_eq!(ring.look(&memory), Err(RingError::Value { value: 5, entries: 4 }));
+    assert_eq!(ring.poll(&memory), Err(RingError::Value { value: 5, entries: 4 }));
     assert_eq!(ring.waiting(), 3);
     // The largest queue, and one that does not exist.
     let mut large = SubmissionRing::new(SQ, 0x1_0000, QUEUE);
@@ -208,14 +208,14 @@ fn a_full_queue_finds_room_in_its_shadow_doorbell_and_asks_to_be_told() {
     let mut ring = CompletionRing::new(CQ, 3, None);
     let cqe = Cqe::new(Cid(0), Status::SUCCESS);
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(true));
-    let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), true);
+    let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), true);
     assert_eq!((shadow.doorbell, shadow.event), (DOORBELLS + 12, EVENTS + 12));
     ring.set_shadow(Some(shadow), &memory).unwrap();
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(true));
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(false));
     assert_eq!(ring.arm(&memory), Ok(true));
     // Looking at a queue that stays full leaves that as it is.
-    assert_eq!((ring.look(&memory), memory.load(shadow.event)), (Ok(false), Ok(0)));
+    assert_eq!((ring.poll(&memory), memory.load(shadow.event)), (Ok(false), Ok(0)));
     memory.store(shadow.doorbell, 2).unwrap();
     assert_eq!(ring.arm(&memory), Ok(false), "there is room already");
     assert_eq!(memory.load(shadow.event), Ok(0), "the head that was seen");
@@ -224,7 +224,7 @@ fn a_full_queue_finds_room_in_its_shadow_doorbell_and_asks_to_be_told() {
     ring.set_shadow(Some(shadow), &memory).unwrap();
     assert_eq!(ring.push(&cqe, QUEUE, 0, &memory), Ok(true));
     memory.store(shadow.doorbell, 2).unwrap();
-    assert_eq!(ring.look(&memory), Err(RingError::Value { value: 2, entries: 4 }), "past the last one");
+    assert_eq!(ring.poll(&memory), Err(RingError::Value { value: 2, entries: 4 }), "past the last one");
 }
 
 proptest! {
@@ -240,7 +240,7 @@ proptest! {
         let mut ring = SubmissionRing::new(SQ, entries, QUEUE);
         let mut driver = Driver { entries, tail: 0, shadow: None, rings: 0 };
         if with_shadow {
-            let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), false);
+            let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), false);
             ring.set_shadow(Some(shadow), &memory).unwrap();
             driver.shadow = Some(shadow);
         }
@@ -261,7 +261,7 @@ proptest! {
                 }
                 5..8 => {
                     sleeping = false;
-                    ring.look(&memory).unwrap();
+                    ring.poll(&memory).unwrap();
                     if let Some(sqe) = ring.next(&memory).unwrap() {
                         prop_assert_eq!(sqe.cid(), Cid(taken));
                         taken += 1;
@@ -275,7 +275,7 @@ proptest! {
                 _ => {}
             }
         }
-        ring.look(&memory).unwrap();
+        ring.poll(&memory).unwrap();
         while let Some(sqe) = ring.next(&memory).unwrap() {
             prop_assert_eq!(sqe.cid(), Cid(taken));
             taken += 1;
@@ -289,7 +289,7 @@ proptest! {
     fn no_completion_is_lost(entries in 2_u32..8, with_shadow: bool, acts in proptest::collection::vec(any::<bool>(), 0..200)) {
         let memory = memory();
         let mut ring = CompletionRing::new(CQ, entries, None);
-        let shadow = Shadow::of(DOORBELLS, EVENTS, QueueId(1), true);
+        let shadow = Shadow::for_queue(DOORBELLS, EVENTS, QueueId(1), true);
         if with_shadow {
             ring.set_shadow(Some(shadow), &memory).unwrap();
         }

@@ -35,7 +35,7 @@ fn ring_and_pipe() -> Option<(Ring, Arc<OpenFile>, File)> {
         path: "pipe".into(),
         name: "pipe".into(),
         kind: Kind::File,
-        direct: false,
+        uncached: false,
         geometry,
         capacity_bytes: std::sync::atomic::AtomicU64::new(geometry.capacity_bytes),
         punches: AtomicBool::new(false),

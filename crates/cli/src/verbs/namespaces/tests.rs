@@ -20,7 +20,7 @@ fn formats() -> Vec<u8> {
 fn a_namespace_is_created_as_by_nvme_cli() {
     let verb: CreateNs = parse("x nvme0 -s 0x100000 -c 0x80000 -f 1 -d 1 -m 1 -a 2 -i 3 -e 4 -y 0 -l 0x5");
     let mut fake = Fake::controller([FakeAnswer::ok().with_dw0(7)]);
-    let view = verb.on(&mut fake).unwrap();
+    let view = verb.run_on(&mut fake).unwrap();
     assert_eq!(view.text(false), "create-ns: Success, created nsid:7\n");
     let asked = fake.last();
     assert_eq!((asked.sqe.opcode, asked.sqe.cdw10.get(), asked.sqe.cdw11.get()), (0x0d, 0, 0));
@@ -44,13 +44,13 @@ fn a_namespace_is_created_as_by_nvme_cli() {
 fn a_block_size_selects_the_format_without_metadata() {
     let verb: CreateNs = parse("x nvme0 -s 1Mi --block-size 4Ki");
     let mut fake = Fake::controller([FakeAnswer::data(&formats())]);
-    verb.on(&mut fake).unwrap();
+    verb.run_on(&mut fake).unwrap();
     assert_eq!((fake.asked[0].sqe.nsid(), fake.asked[0].sqe.cdw10.get()), (Nsid::ALL, 0));
     let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
     assert_eq!((new.flbas, new.nsze.get(), new.ncap.get()), (2, 1 << 20, 1 << 20));
 
     let verb: CreateNs = parse("x nvme0 -s 1 -b 2Ki");
-    let error = verb.on(&mut Fake::controller([FakeAnswer::data(&formats())])).unwrap_err().to_string();
+    let error = verb.run_on(&mut Fake::controller([FakeAnswer::data(&formats())])).unwrap_err().to_string();
     let expected = "there is no LBA format of 2048 bytes without metadata\n  \
                     nvme0 has these formats (bytes, and bytes of metadata): 0: 512, 1: 4096+8, 2: 4096";
     assert_eq!(error, expected);
@@ -68,7 +68,7 @@ fn sizes_in_bytes_are_rounded_up_to_the_granularity() {
         FakeAnswer::data(controller.as_bytes()),
         FakeAnswer::data(granularity.as_bytes()),
     ]);
-    verb.on(&mut fake).unwrap();
+    verb.run_on(&mut fake).unwrap();
     let new = NewNamespace::read_from_bytes(&fake.last().data).unwrap();
     assert_eq!((new.nsze.get(), new.ncap.get()), (256, 256));
     assert_eq!(fake.asked[3].sqe.cdw10.get(), 0x16);
@@ -78,7 +78,7 @@ fn sizes_in_bytes_are_rounded_up_to_the_granularity() {
 fn a_namespace_without_a_size_is_not_created() {
     let verb: CreateNs = parse("x nvme0 -f 0");
     let mut fake = Fake::controller([]);
-    assert!(verb.on(&mut fake).unwrap_err().to_string().contains("--nsze"));
+    assert!(verb.run_on(&mut fake).unwrap_err().to_string().contains("--nsze"));
     assert!(fake.asked.is_empty());
     assert!(try_parse::<CreateNs>("x nvme0 -s 1 -S 1G").is_err());
     assert!(try_parse::<CreateNs>("x nvme0 -f 1 -b 512").is_err());
@@ -88,10 +88,10 @@ fn a_namespace_without_a_size_is_not_created() {
 fn a_delete_has_the_nsid() {
     let verb: DeleteNs = parse("x nvme0n1 --force");
     let mut fake = Fake::namespace(3, []);
-    assert_eq!(verb.on(&mut fake).unwrap().text(false), "delete-ns: Success, deleted nsid:3\n");
+    assert_eq!(verb.run_on(&mut fake).unwrap().text(false), "delete-ns: Success, deleted nsid:3\n");
     assert_eq!((fake.last().sqe.cdw10.get(), fake.last().sqe.nsid(), fake.last().room), (1, Nsid(3), 0));
     let verb: DeleteNs = parse("x nvme0 --force");
-    assert!(verb.on(&mut Fake::controller([])).is_err());
+    assert!(verb.run_on(&mut Fake::controller([])).is_err());
 }
 
 // @test output.confirmation
@@ -105,7 +105,7 @@ fn a_delete_needs_confirmation() {
     let one = || [FakeAnswer::data(data.as_bytes()), FakeAnswer::data(controllers.as_bytes())];
     let mut fake = Fake::controller([FakeAnswer::data(list.as_bytes())].into_iter().chain(one()).chain(one()));
     let verb: DeleteNs = parse("x nvme0 -n 0xffffffff");
-    let error = verb.on(&mut fake).unwrap_err().to_string();
+    let error = verb.run_on(&mut fake).unwrap_err().to_string();
     let expected = "Deleting takes every namespace of nvme0 and its data away for ever. Nothing was done\n  \
                     namespace 1, 1.05 MB, attached to controllers 1, 2\n  \
                     namespace 7, 1.05 MB, attached to controllers 1, 2\n  \
@@ -118,15 +118,15 @@ fn a_delete_needs_confirmation() {
 fn mounted_devices_are_neither_deleted_nor_detached() {
     let mounted = || Fake::namespace(1, []).with_local_device(1, Some("/mnt"));
     let mut fake = mounted();
-    let error = parse::<DeleteNs>("x nvme0n1").on(&mut fake).unwrap_err().to_string();
+    let error = parse::<DeleteNs>("x nvme0n1").run_on(&mut fake).unwrap_err().to_string();
     assert!(error.contains("delete-ns: nvme0n1 is in use") && fake.asked.is_empty(), "{error}");
-    let detach = |line: &str, fake: &mut Fake| parse::<DetachNs>(line).on(fake);
+    let detach = |line: &str, fake: &mut Fake| parse::<DetachNs>(line).run_on(fake);
     let error = detach("x nvme0n1 -c 1", &mut fake).unwrap_err().to_string();
     assert!(error.contains("/dev/loop1 is mounted at /mnt") && fake.asked.is_empty(), "{error}");
     detach("x nvme0n1 -c 1 --force", &mut fake).unwrap();
     assert_eq!(fake.last().sqe.opcode, 0x15);
     let mut fake = mounted();
-    parse::<DeleteNs>("x nvme0n1 --force").on(&mut fake).unwrap();
+    parse::<DeleteNs>("x nvme0n1 --force").run_on(&mut fake).unwrap();
     assert_eq!(fake.last().sqe.opcode, 0x0d);
 }
 
@@ -137,10 +137,10 @@ fn attaching_shows_the_block_device_of_its_own_controller() {
     fake.local_devices.push(other);
     let attached = "attach-ns: Success, nsid:2\n";
     let waits: AttachNs = parse("x nvme0 -n 2");
-    assert_eq!(waits.on(&mut fake).unwrap().text(false), format!("{attached}nvme0n2: /dev/loop2\n"));
+    assert_eq!(waits.run_on(&mut fake).unwrap().text(false), format!("{attached}nvme0n2: /dev/loop2\n"));
     assert_eq!(fake.rescans, 1);
     let goes_on: AttachNs = parse("x nvme0 -n 2 --no-wait");
-    assert_eq!(goes_on.on(&mut fake).unwrap().text(false), attached);
+    assert_eq!(goes_on.run_on(&mut fake).unwrap().text(false), attached);
     assert_eq!(fake.rescans, 1);
 }
 
@@ -148,7 +148,7 @@ fn attaching_shows_the_block_device_of_its_own_controller() {
 fn attaching_sends_a_list_of_controllers() {
     let verb: Attachment = parse("x nvme0 -n 2 -c 3,0x1,3");
     let mut fake = Fake::controller([]);
-    let view = verb.on("attach-ns", AttachmentSelect::Attach, &mut fake).unwrap();
+    let view = verb.run_on("attach-ns", AttachmentSelect::Attach, &mut fake).unwrap();
     assert_eq!(view.text(false), "attach-ns: Success, nsid:2\n");
     assert_eq!((fake.last().sqe.opcode, fake.last().sqe.cdw10.get()), (0x15, 0));
     assert_eq!(fake.last().data[..8], [2, 0, 1, 0, 3, 0, 0, 0]);
@@ -156,9 +156,9 @@ fn attaching_sends_a_list_of_controllers() {
     let verb: Attachment = parse("x nvme0 -n 2");
     let controller = IdentifyController { cntlid: 9.into(), ..IdentifyController::default() };
     let mut fake = Fake::controller([FakeAnswer::data(controller.as_bytes())]);
-    verb.on("detach-ns", AttachmentSelect::Detach, &mut fake).unwrap();
+    verb.run_on("detach-ns", AttachmentSelect::Detach, &mut fake).unwrap();
     assert_eq!((fake.last().sqe.cdw10.get(), &fake.last().data[..4]), (1, &[1, 0, 9, 0][..]));
 
     let verb: Attachment = parse("x nvme0 -n 2 -c 0xfff0");
-    assert!(verb.on("attach-ns", AttachmentSelect::Attach, &mut Fake::controller([])).is_err());
+    assert!(verb.run_on("attach-ns", AttachmentSelect::Attach, &mut Fake::controller([])).is_err());
 }

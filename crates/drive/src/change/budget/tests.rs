@@ -190,7 +190,7 @@ fn fill_logs(drive: &mut Drive) {
     });
     for id in 1..=FunctionId::MAX {
         let function = json!({ "queues": 65535, "interrupts": 65535, "online": false, "port": ports, "share": share });
-        let change = function::Change::Changed { id, function: serde_json::from_value(function).unwrap() };
+        let change = function::FunctionChange::Changed { id, function: serde_json::from_value(function).unwrap() };
         drive.apply(Change::Functions { change });
     }
 }

@@ -84,7 +84,7 @@ fn an_earlier_version_refuses_a_list_and_reads_functions_without_ports() {
     let with = |names: &[&str]| {
         let function = Function { ports: PortNames::new(names.iter().copied()).unwrap(), ..Function::default() };
         let mut state = State::default();
-        state.apply(Change::Functions { change: function::Change::Changed { id: 1, function } });
+        state.apply(Change::Functions { change: function::FunctionChange::Changed { id: 1, function } });
         serde_json::from_slice::<one_port::State>(&state.to_bytes())
     };
     assert_eq!(with(&[]).unwrap().functions[&1].port, None);

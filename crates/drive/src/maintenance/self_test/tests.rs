@@ -24,7 +24,7 @@ fn refused(test: &SelfTest, code: SelfTestCode, nsid: Nsid) -> Status {
 }
 
 /// Executes all steps, each with the given `result`; returns the steps.
-fn run(test: &mut SelfTest, result: impl Fn(Step) -> Result<(), Failure>) -> Vec<Step> {
+fn run(test: &mut SelfTest, result: impl Fn(SelfTestStep) -> Result<(), Failure>) -> Vec<SelfTestStep> {
     let mut steps = Vec::new();
     while let Some(step) = test.step() {
         steps.push(step);
@@ -38,12 +38,12 @@ fn a_short_test_samples_and_an_extended_one_reads_everything() {
     let mut test = start(SelfTestCode::SHORT, Nsid::ALL);
     let steps = run(&mut test, |_| Ok(()));
     assert_eq!(steps.len(), 1024 + 3);
-    assert_eq!((steps[0], steps[1], steps[1026]), (Step::Health, Step::Metadata, Step::Life));
-    assert_eq!(steps[3], Step::Extent { nsid: Nsid(1), ordinal: 3 });
-    assert_eq!(steps[1025], Step::Extent { nsid: Nsid(2), ordinal: 996 });
+    assert_eq!((steps[0], steps[1], steps[1026]), (SelfTestStep::Health, SelfTestStep::Metadata, SelfTestStep::Life));
+    assert_eq!(steps[3], SelfTestStep::Extent { nsid: Nsid(1), ordinal: 3 });
+    assert_eq!(steps[1025], SelfTestStep::Extent { nsid: Nsid(2), ordinal: 996 });
     let mut test = start(SelfTestCode::EXTENDED, Nsid(2));
     let steps = run(&mut test, |_| Ok(()));
-    let extents = (0..1000).map(|ordinal| Step::Extent { nsid: Nsid(2), ordinal });
+    let extents = (0..1000).map(|ordinal| SelfTestStep::Extent { nsid: Nsid(2), ordinal });
     assert!(steps[2..1002].iter().copied().eq(extents));
     let page = test.page();
     assert_eq!(page.current(), None);
@@ -66,14 +66,14 @@ fn progress_is_seen_while_it_runs() {
     // A test in the journal is resumed where it was.
     let kept: SelfTest = serde_json::from_slice(&serde_json::to_vec(&test).unwrap()).unwrap();
     assert_eq!(kept.interrupted(Cause::Restart, 9), None);
-    assert_eq!(kept.step(), Some(Step::Extent { nsid: Nsid(2), ordinal: 500 }));
+    assert_eq!(kept.step(), Some(SelfTestStep::Extent { nsid: Nsid(2), ordinal: 500 }));
 }
 
 #[test]
 fn the_first_failure_is_reported_and_the_rest_is_tested() {
     let mut test = start(SelfTestCode::EXTENDED, Nsid::ALL);
     let bad = |step| match step {
-        Step::Extent { nsid, ordinal } if ordinal >= 900 => {
+        SelfTestStep::Extent { nsid, ordinal } if ordinal >= 900 => {
             Err(Failure::Data { nsid, lba: ordinal * 256, status: Status::UNRECOVERED_READ_ERROR.dnr() })
         }
         _ => Ok(()),
@@ -85,7 +85,7 @@ fn the_first_failure_is_reported_and_the_rest_is_tested() {
     assert!(entry.failing_status().unwrap().is(Status::UNRECOVERED_READ_ERROR));
     // Another kind of failure has no block.
     let mut test = start(SelfTestCode::SHORT, Nsid::NONE);
-    run(&mut test, |step| if step == Step::Life { Err(Failure::Segment) } else { Ok(()) });
+    run(&mut test, |step| if step == SelfTestStep::Life { Err(Failure::Segment) } else { Ok(()) });
     let entry = test.page().results[0];
     assert_eq!((entry.result(), entry.snum, entry.failing_lba()), (SelfTestResult::FAILED_SEGMENT, 4, None));
     // A fatal failure ends the test.
@@ -168,7 +168,7 @@ proptest! {
         let mut test = SelfTest::default().execute(&origin(), code, Nsid::ALL, &inventory, 0).unwrap().unwrap();
         let steps = run(&mut test, |_| Ok(()));
         let read: Vec<(Nsid, u64)> = steps.iter().filter_map(|step| match step {
-            Step::Extent { nsid, ordinal } => Some((*nsid, *ordinal)),
+            SelfTestStep::Extent { nsid, ordinal } => Some((*nsid, *ordinal)),
             _ => None,
         }).collect();
         prop_assert!(read.is_sorted_by(|a, b| a < b));

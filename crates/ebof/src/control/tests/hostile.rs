@@ -186,7 +186,7 @@ async fn requests_that_are_almost_right_are_refused_in_words_and_change_nothing(
             path = asked(&path, &below);
         }
         let before = direct.state();
-        let revision = Revision::of(&before.0);
+        let revision = Revision::from_config(&before.0);
         let tags = [format!("\"{revision}\""), "\"old\"".to_owned(), "*".to_owned(), "\"".to_owned(), String::new()];
         let tag = &tags[if below(3) == 0 { below(tags.len()) } else { 0 }];
         let request = Request::builder().method(method).uri(&path).header("if-match", tag);

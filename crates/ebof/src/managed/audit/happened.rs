@@ -14,7 +14,7 @@ pub(super) struct Happened {
 
 impl Happened {
     /// All since the target was started.
-    pub(super) fn of(events: Arc<dyn Events>) -> Self {
+    pub(super) fn new(events: Arc<dyn Events>) -> Self {
         Self { events, seen: 0 }
     }
 

@@ -56,16 +56,16 @@ fn what_is_stored_is_replaced_only_by_who_has_seen_it() {
     three(base.path());
     let generations = open(base.path()).unwrap();
     let (plan, cause) = (Plan::default(), Cause::library());
-    for seen in [None, Some(Revision::of(&config(2)))] {
+    for seen in [None, Some(Revision::from_config(&config(2)))] {
         let refused = generations.replace(seen.as_ref(), &config(4), &plan, &cause).unwrap_err();
         let ConfigStoreError::NotStored(why) = refused else { panic!("{refused:?}") };
-        let stored = Some(Revision::of(&config(3)));
+        let stored = Some(Revision::from_config(&config(3)));
         assert_eq!(why.downcast_ref::<Outdated>(), Some(&Outdated { stored, seen }), "{why}");
         assert_eq!(generations.configuration().unwrap(), Some(config(3)));
     }
-    let seen = Revision::of(&config(3));
+    let seen = Revision::from_config(&config(3));
     generations.replace(Some(&seen), &config(4), &plan, &cause).unwrap();
-    assert_eq!(generations.revision(), Some(Revision::of(&config(4))));
+    assert_eq!(generations.revision(), Some(Revision::from_config(&config(4))));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use ebof_idle::{Idle, Step};
+use ebof_idle::{Idle, IdleStep};
 use ebof_nvme::command::Fuse;
 use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::event::{PollFd, PollFlags};
@@ -193,8 +193,8 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
         let now_us = self.time.now_us();
         self.idle.set_work(self.completed);
         match self.idle.step(now_us) {
-            Step::GiveWay => self.idle.give_way(now_us),
-            Step::Sleep(bound_us) => {
+            IdleStep::GiveWay => self.idle.give_way(now_us),
+            IdleStep::Sleep(bound_us) => {
                 let timeout = shorter(limit, self.check_after());
                 let mut ready = [PollFd::from_borrowed_fd(self.lanes.as_fd(), PollFlags::IN)];
                 let time = &self.time;

@@ -89,9 +89,9 @@ fn disturbed(desired: &str) -> Vec<String> {
 
 #[test]
 fn a_revision_is_that_of_the_content() {
-    let revision = |text: &str| Revision::of(&config(text));
+    let revision = |text: &str| Revision::from_config(&config(text));
     assert_eq!(revision(FULL), revision(&format!("# the same\n{FULL}")));
-    assert_eq!(revision(FULL), Revision::of(&config(&config(FULL).to_toml().unwrap())));
+    assert_eq!(revision(FULL), Revision::from_config(&config(&config(FULL).to_toml().unwrap())));
     assert_ne!(revision(FULL), revision(&FULL.replace("b.img", "c.img")));
     assert_ne!(
         revision(FULL),

@@ -44,7 +44,7 @@ impl From<&NewDrive> for Added {
 }
 
 impl<'i> CheckedDrives<'i> {
-    pub(super) fn of(inventory: &'i Inventory) -> Self {
+    pub(super) fn new(inventory: &'i Inventory) -> Self {
         Self { inventory, added: BTreeMap::new() }
     }
 

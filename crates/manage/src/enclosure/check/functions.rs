@@ -45,7 +45,7 @@ fn direct_subsystems(inventory: &Inventory) -> BTreeMap<String, String> {
 }
 
 impl<'i> CheckedFunctions<'i> {
-    pub(super) fn of(inventory: &'i Inventory) -> Self {
+    pub(super) fn new(inventory: &'i Inventory) -> Self {
         Self {
             inventory,
             ports: inventory.drives.iter().flat_map(|drive| &drive.functions).map(given).collect(),

@@ -36,7 +36,7 @@ impl From<&NamespaceObject> for Known {
 }
 
 impl CheckedNamespaces {
-    pub(super) fn of(inventory: &Inventory) -> Self {
+    pub(super) fn new(inventory: &Inventory) -> Self {
         let namespaces = inventory.drives.iter().flat_map(|drive| &drive.namespaces);
         Self { known: namespaces.map(|namespace| (namespace.name.clone(), Known::from(namespace))).collect() }
     }

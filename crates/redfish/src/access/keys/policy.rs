@@ -72,7 +72,7 @@ impl KeyPolicy {
     pub(super) fn new(id: &str, view: &View<'_>) -> Option<Self> {
         if id == DEFAULT_POLICY {
             let description = "What a subsystem demands that is not told anything else";
-            return Some(Self::of(id, "Default", description, Security::default(), None, None));
+            return Some(Self::with_security(id, "Default", description, Security::default(), None, None));
         }
         let own = subsystem(id, view)?;
         let nqn = own.nqn.to_string();
@@ -85,10 +85,10 @@ impl KeyPolicy {
             Security::AuthenticatedTls => "Hosts have to connect over TLS, and to authenticate",
         };
         let name = format!("Keys at {nqn}");
-        Some(Self::of(id, &name, description, own.security, Some(nqn), storage))
+        Some(Self::with_security(id, &name, description, own.security, Some(nqn), storage))
     }
 
-    fn of(
+    fn with_security(
         id: &str,
         name: &str,
         description: &str,

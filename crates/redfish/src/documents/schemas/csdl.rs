@@ -67,7 +67,7 @@ impl Csdl {
                 let name = format!("{namespace}.{}", node.attribute("Name").unwrap_or_default());
                 match node.tag_name().name() {
                     "EntityType" | "ComplexType" | "EnumType" | "TypeDefinition" => {
-                        self.types.insert(name, Type::of(&node));
+                        self.types.insert(name, Type::from_node(&node));
                     }
                     "Action" => {
                         self.actions.insert(name, ());
@@ -263,7 +263,7 @@ fn version(namespace: &str) -> (u32, u32, u32) {
 }
 
 impl Type {
-    fn of(node: &Node<'_, '_>) -> Self {
+    fn from_node(node: &Node<'_, '_>) -> Self {
         let children = |name: &'static str| node.children().filter(move |child| child.tag_name().name() == name);
         let named = |child: Node<'_, '_>| child.attribute("Name").unwrap_or_default().to_owned();
         let properties = children("Property").chain(children("NavigationProperty"));
@@ -276,7 +276,7 @@ impl Type {
         let underlying = is_definition.then(|| node.attribute("UnderlyingType").unwrap_or("Edm.String").to_owned());
         Self {
             base: node.attribute("BaseType").map(str::to_owned),
-            properties: properties.map(|child| (named(child), Property::of(&child))).collect(),
+            properties: properties.map(|child| (named(child), Property::from_node(&child))).collect(),
             members: (node.tag_name().name() == "EnumType").then_some(members),
             underlying,
             is_open: is_open || has_patterns,
@@ -285,7 +285,7 @@ impl Type {
 }
 
 impl Property {
-    fn of(node: &Node<'_, '_>) -> Self {
+    fn from_node(node: &Node<'_, '_>) -> Self {
         let permissions = annotation(node, "OData.Permissions");
         let text = permissions.and_then(|it| it.attribute("EnumMember").map(str::to_owned));
         let inner = permissions.and_then(|it| {

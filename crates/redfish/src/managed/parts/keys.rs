@@ -10,7 +10,7 @@ pub struct NoKeys;
 impl NoKeys {
     fn refused() -> Refused {
         let message = "keys of hosts are not kept here, or not for this account";
-        Refused::whole(MistakeKind::NotAllowed, message, "ask an Administrator")
+        Refused::because(MistakeKind::NotAllowed, message, "ask an Administrator")
     }
 }
 

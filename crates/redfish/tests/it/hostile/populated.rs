@@ -175,7 +175,7 @@ impl Populated {
 
     /// The revision of the configuration in force.
     pub(super) fn revision(&self) -> String {
-        Revision::of(&self.fake.state().config).to_string()
+        Revision::from_config(&self.fake.state().config).to_string()
     }
 
     /// What is stored, begun or in force.

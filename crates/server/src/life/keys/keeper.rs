@@ -30,24 +30,24 @@ struct Prepared {
 
 impl KeyKeeper for Target {
     fn keys(&self) -> Keys {
-        Keeper::of(self).keys()
+        Keeper::new(self).keys()
     }
 
     fn plan_add(&self, key: &AddKey) -> Result<KeysChange, Refused> {
-        Ok(Keeper::of(self).prepare_add(key)?.change)
+        Ok(Keeper::new(self).prepare_add(key)?.change)
     }
 
     fn add(&self, key: &AddKey, planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused> {
-        let keeper = Keeper::of(self);
+        let keeper = Keeper::new(self);
         keeper.make(planned, by, || keeper.prepare_add(key))
     }
 
     fn plan_remove(&self, ids: &[String]) -> Result<KeysChange, Refused> {
-        Ok(Keeper::of(self).prepare_remove(ids)?.change)
+        Ok(Keeper::new(self).prepare_remove(ids)?.change)
     }
 
     fn remove(&self, ids: &[String], planned: Option<&Revision>, by: &Asker) -> Result<KeysChange, Refused> {
-        let keeper = Keeper::of(self);
+        let keeper = Keeper::new(self);
         keeper.make(planned, by, || keeper.prepare_remove(ids))
     }
 }
@@ -59,20 +59,20 @@ struct Keeper<'t> {
 }
 
 impl<'t> Keeper<'t> {
-    fn of(target: &'t Target) -> Self {
+    fn new(target: &'t Target) -> Self {
         Self { target, stored: &target.shared.settings.environment.stored_keys }
     }
 
     fn keys(&self) -> Keys {
         let stored = self.stored.list();
         let (state, controllers) = self.with_controllers();
-        let told = told(&state, &controllers);
+        let told = known_keys(&state, &controllers);
         Keys { schema: KEYS_SCHEMA, durable: self.stored.are_durable(), keys: told.all(&stored) }
     }
 
     fn with_controllers(&self) -> (InForce, Vec<ControllerStatus>) {
         let state = self.target.in_force().clone();
-        let controllers = InForceStatus::of(&self.target.shared, &state).controllers();
+        let controllers = InForceStatus::new(&self.target.shared, &state).controllers();
         (state, controllers)
     }
 
@@ -87,7 +87,7 @@ impl<'t> Keeper<'t> {
         let Prepared { list, change } = prepare()?;
         if planned.is_some_and(|planned| *planned != change.revision) {
             let message = "the keys or the connected hosts have changed since the plan";
-            return Err(Refused::whole(
+            return Err(Refused::because(
                 MistakeKind::Outdated,
                 message,
                 "plan again (`?plan=1`), and send its `revision`",
@@ -113,7 +113,7 @@ impl<'t> Keeper<'t> {
     fn prepare_add(&self, add: &AddKey) -> Result<Prepared, Refused> {
         let (host, key) = parsed(&add.host, add.kind, add.key.as_str())?;
         let (state, controllers) = self.with_controllers();
-        let told = told(&state, &controllers);
+        let told = known_keys(&state, &controllers);
         let before = self.stored.list();
         let is_removed = |key: &&StoredKey| add.replace && key.is_of(&host, add.kind);
         let removed: Vec<&StoredKey> = before.keys.iter().filter(is_removed).collect();
@@ -130,7 +130,7 @@ impl<'t> Keeper<'t> {
 
     fn prepare_remove(&self, ids: &[String]) -> Result<Prepared, Refused> {
         let (state, controllers) = self.with_controllers();
-        let told = told(&state, &controllers);
+        let told = known_keys(&state, &controllers);
         let before = self.stored.list();
         let mut removed: Vec<&StoredKey> = Vec::new();
         for id in ids {
@@ -184,7 +184,7 @@ impl<'t> Keeper<'t> {
     }
 }
 
-fn told<'t>(state: &'t InForce, controllers: &'t [ControllerStatus]) -> Told<'t> {
+fn known_keys<'t>(state: &'t InForce, controllers: &'t [ControllerStatus]) -> Told<'t> {
     Told { config: &state.config, configured: &state.devices.keys, controllers }
 }
 
@@ -199,11 +199,11 @@ const PREFIXES: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
 fn parsed(host: &str, kind: KeyKind, key: &str) -> Result<(Nqn, HostKey), Refused> {
     if PREFIXES.iter().any(|prefix| host.contains(prefix)) {
         let advice = "put the key where it belongs, and replace it if others may have seen it";
-        return Err(Refused::whole(MistakeKind::Value, "the host's NQN is a key", advice));
+        return Err(Refused::because(MistakeKind::Value, "the host's NQN is a key", advice));
     }
     let host = Nqn::parse(host).map_err(|error| {
         let advice = "an NQN is like nqn.2014-08.org.example:host";
-        Refused::whole(MistakeKind::Value, format!("the host's NQN: {error}"), advice)
+        Refused::because(MistakeKind::Value, format!("the host's NQN: {error}"), advice)
     })?;
     let key = HostKey::parse(kind, key).map_err(|error| {
         let maker = maker(kind == KeyKind::Tls);
@@ -216,10 +216,10 @@ fn parsed(host: &str, kind: KeyKind, key: &str) -> Result<(Nqn, HostKey), Refuse
 fn check(told: &Told<'_>, kept: &KeyList, host: &Nqn, key: &HostKey) -> Result<(), Refused> {
     let kind = key.kind();
     let place = told.place(host, kind).map(ToString::to_string).unwrap_or_default();
-    let (configured, stored) = (told.configured.count(host, kind), kept.of(host, kind).count());
+    let (configured, stored) = (told.configured.count(host, kind), kept.keys_of(host, kind).count());
     let (message, advice) = if told.configured.has(host, key) {
         (format!("its configuration has this key already ({place})"), "nothing was changed".to_owned())
-    } else if let Some(same) = kept.of(host, kind).find(|it| it.key == *key) {
+    } else if let Some(same) = kept.keys_of(host, kind).find(|it| it.key == *key) {
         (format!("it has this key already: {}", same.id()), "nothing was changed".to_owned())
     } else if kind == KeyKind::DhchapCtrl && configured > 0 {
         let message = format!("its dhchap-ctrl key is that of the configuration ({place})");
@@ -260,14 +260,14 @@ fn not_stored(error: ConfigStoreError) -> Refused {
     match error {
         ConfigStoreError::NotStored(error) => {
             let advice = "nothing was changed: see that the state directory can be written and has room";
-            Refused::whole(MistakeKind::NotStored, format!("the keys cannot be stored: {error}"), advice)
+            Refused::because(MistakeKind::NotStored, format!("the keys cannot be stored: {error}"), advice)
         }
         ConfigStoreError::Unknown(error) => {
             let message = format!(
                 "it is not known whether the keys are stored: the change is not in force, and may be after the next start: {error}"
             );
             let advice = "see to the medium of the state directory, and look at what is in force";
-            Refused::whole(MistakeKind::Unknown, message, advice)
+            Refused::because(MistakeKind::Unknown, message, advice)
         }
     }
 }

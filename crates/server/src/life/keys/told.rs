@@ -155,7 +155,7 @@ impl Told<'_> {
         let closed = names(self.admitting(host).filter(wants));
         // Over TLS a name is proven by its key.
         let open = names(self.admitting(host).filter(|subsystem| subsystem.security.is_anyone()));
-        let idle = left.of(host, KeyKind::DhchapCtrl).next();
+        let idle = left.keys_of(host, KeyKind::DhchapCtrl).next();
         let lost = format!("{host} has no dhchap key any more");
         let notes = [
             closed.map(|names| format!("{lost}, and cannot connect to {names}")),

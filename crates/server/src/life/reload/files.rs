@@ -42,7 +42,7 @@ impl FileChanges {
 
     /// Makes the file of a namespace larger if that is wanted, notes what has grown, and refuses
     /// what has shrunk.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         key: &NamespaceKey,
         plain: &OpenNamespace,

@@ -151,7 +151,8 @@ fn is_open_as(plain: &OpenNamespace, namespace: &Namespace) -> bool {
     let blocks = namespace.block_size.map_or(own, ebof_manage::config::BlockSize::bytes);
     let way = match (plain.device.file(), &namespace.drive) {
         (Some(file), Drive::File(wish)) => {
-            wish.direct.unwrap_or(file.is_block_device()) == file.is_direct() && wish.read_only == geometry.read_only
+            wish.direct.unwrap_or(file.is_block_device()) == file.bypasses_cache()
+                && wish.read_only == geometry.read_only
         }
         _ => true,
     };

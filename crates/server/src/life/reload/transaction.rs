@@ -85,7 +85,7 @@ impl<'c> Reload<'c> {
             config,
             purpose,
             keys: None,
-            known: KnownData::of(old, &devices),
+            known: KnownData::from_config(old, &devices),
             stay: BTreeMap::new(),
             moves: Vec::new(),
             drives_stay: Vec::new(),
@@ -143,7 +143,7 @@ impl<'c> Reload<'c> {
             let key = (nqn.clone(), namespace.nsid);
             match self.leaving.keep_namespace(&key, namespace) {
                 Some(plain) => {
-                    self.look(&key, &plain, namespace)?;
+                    self.check_file(&key, &plain, namespace)?;
                     self.stay.insert(key, plain);
                 }
                 None => others.push((nqn, namespace)),
@@ -154,7 +154,7 @@ impl<'c> Reload<'c> {
                 Some((from, plain)) => {
                     let (from, plain) = (from.clone(), plain.clone());
                     let to = (nqn.clone(), namespace.nsid);
-                    self.look(&to, &plain, namespace)?;
+                    self.check_file(&to, &plain, namespace)?;
                     self.moves.push((from, to));
                 }
                 None => rest.push((nqn, namespace)),
@@ -163,8 +163,13 @@ impl<'c> Reload<'c> {
         Ok(rest)
     }
 
-    fn look(&mut self, key: &NamespaceKey, plain: &OpenNamespace, namespace: &Namespace) -> Result<(), StartError> {
-        if self.purpose == Purpose::Find { Ok(()) } else { self.taken.files.look(key, plain, namespace) }
+    fn check_file(
+        &mut self,
+        key: &NamespaceKey,
+        plain: &OpenNamespace,
+        namespace: &Namespace,
+    ) -> Result<(), StartError> {
+        if self.purpose == Purpose::Find { Ok(()) } else { self.taken.files.check(key, plain, namespace) }
     }
 
     fn sort_drives(&mut self) {
@@ -341,7 +346,7 @@ impl<'c> Reload<'c> {
         let stay: Vec<OpenDrive> = self.drives_stay.iter().map(|(_, now)| now.clone()).collect();
         unfinished::finish(&self.taken.drives, &stay);
         let devices = self.next_devices();
-        KnownData::of(self.config, &devices).check(&self.known)?;
+        KnownData::from_config(self.config, &devices).check(&self.known)?;
         check_drives(&devices)?;
         devices.model(self.config, &self.next_ports(), self.shown.generation).map(|_| ())
     }
@@ -428,7 +433,7 @@ impl<'c> Reload<'c> {
     fn without_replaced(&self, plan: &Plan) -> Option<Config> {
         let hidden =
             |key: &NamespaceKey| self.released.as_ref().is_some_and(|released| released.namespaces.contains(key));
-        let now = KnownData::of(self.config, &self.next_devices());
+        let now = KnownData::from_config(self.config, &self.next_devices());
         let mut keys = BTreeSet::new();
         let mut subsystems = HashSet::new();
         for change in &plan.changes {

@@ -21,7 +21,7 @@ pub(super) struct Closing {
 
 impl Closing {
     /// It is looked at now. Returns whether it takes too long.
-    pub(super) fn look(&mut self, now_ms: u64) -> bool {
+    pub(super) fn check(&mut self, now_ms: u64) -> bool {
         self.look_ms = now_ms + LOOK_MS;
         now_ms >= *self.until_ms.get_or_insert(now_ms + SETTLE_MS)
     }

@@ -8,7 +8,7 @@
 
 use ebof_backend::Buffer;
 use ebof_rdma::controller::Connection;
-use ebof_verbs::{Error, Held, QueuePair, Remote, WorkStatus};
+use ebof_verbs::{Error, HeldMemory, QueuePair, Remote, WorkStatus};
 
 use super::super::End;
 use crate::observe::log_limit::Kind;
@@ -85,7 +85,7 @@ impl Endpoint {
 
     /// Has the adapter use a buffer. Gives it back if the device does not take it.
     #[inline]
-    pub(super) fn hold(&mut self, buffer: Buffer) -> Result<Held, Buffer> {
+    pub(super) fn hold(&mut self, buffer: Buffer) -> Result<HeldMemory, Buffer> {
         match self.connected().hold(buffer) {
             Ok(held) => Ok(held),
             Err((buffer, error)) => {
@@ -99,7 +99,7 @@ impl Endpoint {
     /// it back if the device does not take it.
     #[inline]
     pub(super) fn write_of(&mut self, buffer: Buffer, length: u32, to: ebof_rdma::Remote) -> Result<(), Buffer> {
-        match self.connected().post_write_of(buffer, length, of(to)) {
+        match self.connected().post_write_of(buffer, length, place_in_host(to)) {
             Ok(()) => Ok(()),
             Err((buffer, error)) => {
                 self.log_refusal(&error);
@@ -134,6 +134,6 @@ impl Endpoint {
 }
 
 /// A place in the host's memory.
-pub(super) fn of(remote: ebof_rdma::Remote) -> Remote {
+pub(super) fn place_in_host(remote: ebof_rdma::Remote) -> Remote {
     Remote { address: remote.address, key: remote.key }
 }

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use ebof_backend::Buffer;
 use ebof_rdma::Segments;
 use ebof_rdma::controller::Cancelled;
-use ebof_verbs::{Held, QueuePair};
+use ebof_verbs::{HeldMemory, QueuePair};
 
 use super::super::{Fetch, Stopped};
-use super::endpoint::{Endpoint, of};
+use super::endpoint::{Endpoint, place_in_host};
 use crate::shared::buffer::Pool;
 
 /// Those of a connection.
@@ -23,7 +23,7 @@ pub(super) struct Fetches {
 /// A buffer that data of a command are read into.
 #[derive(Debug)]
 struct Fetching {
-    held: Held,
+    held: HeldMemory,
     /// Where in the buffer they go.
     offset: u32,
     length: u32,
@@ -94,7 +94,7 @@ impl Fetches {
     pub(super) fn post(&self, pair: &mut QueuePair, tag: u32, offset: u32, length: u32, remote: ebof_rdma::Remote) {
         let fetching = self.fetching.get(tag as usize).and_then(Option::as_ref);
         let fetching = fetching.expect("the core reads for those only that were given to it");
-        pair.post_read(fetching.held, fetching.offset + offset, length, of(remote), tag.into());
+        pair.post_read(fetching.held, fetching.offset + offset, length, place_in_host(remote), tag.into());
     }
 
     /// A read is over. Returns the bytes of the command whose last one it was.

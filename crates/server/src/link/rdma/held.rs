@@ -17,7 +17,7 @@ pub(super) enum Origin {
 /// A buffer with data on their way to the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    pub(super) held: Held,
+    pub(super) held: HeldMemory,
     /// Its size, and
     pub(super) buffer_bytes: u32,
     /// bytes of data in it.
@@ -54,7 +54,7 @@ impl HeldBuffers {
     }
 
     #[inline]
-    pub(super) fn held(&self, tag: u32) -> Held {
+    pub(super) fn held(&self, tag: u32) -> HeldMemory {
         self.table[tag as usize].as_ref().expect(QUEUED).held
     }
 
@@ -78,7 +78,7 @@ impl HeldBuffers {
 #[derive(Debug)]
 pub(super) struct Kept {
     /// Those without data.
-    free: Vec<Held>,
+    free: Vec<HeldMemory>,
     /// All of them.
     count: usize,
     max: usize,
@@ -97,7 +97,7 @@ impl Kept {
 
     /// The next one for `length` bytes of data. It stays the next one until it is taken.
     #[inline]
-    pub(super) fn next(&mut self, length: u32) -> Option<Held> {
+    pub(super) fn next(&mut self, length: u32) -> Option<HeldMemory> {
         if length > Self::BYTES {
             return None;
         }
@@ -109,13 +109,13 @@ impl Kept {
     }
 
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Held> {
+    pub(super) fn take(&mut self) -> Option<HeldMemory> {
         self.free.pop()
     }
 
     /// One of them has no data any more.
     #[inline]
-    pub(super) fn put(&mut self, held: Held) {
+    pub(super) fn put(&mut self, held: HeldMemory) {
         debug_assert!(self.free.len() < self.count, "it was taken before");
         self.free.push(held);
     }
@@ -130,14 +130,14 @@ impl Kept {
         true
     }
 
-    pub(super) fn add(&mut self, held: Held) {
+    pub(super) fn add(&mut self, held: HeldMemory) {
         assert!(self.count < self.max, "only as many are added as `wants` says");
         self.count += 1;
         self.free.push(held);
     }
 
     /// Takes one of them out for good.
-    pub(super) fn remove(&mut self) -> Option<Held> {
+    pub(super) fn remove(&mut self) -> Option<HeldMemory> {
         let held = self.free.pop()?;
         self.count -= 1;
         Some(held)

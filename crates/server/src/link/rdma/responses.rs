@@ -8,7 +8,7 @@ use ebof_rdma::controller::Posting;
 use ebof_verbs::QueuePair;
 
 use super::super::message_queue::MessageQueue;
-use super::endpoint::{Endpoint, of};
+use super::endpoint::{Endpoint, place_in_host};
 use super::held::{HeldBuffers, Kept, Origin, Outgoing};
 use crate::shared::buffer::Pool;
 
@@ -180,7 +180,7 @@ impl Responses {
         let room = endpoint.room();
         if let Some(Posting { write, invalidate }) = endpoint.core.respond_now(Some(segments), length, room) {
             if let Some((length, remote)) = write {
-                endpoint.connected().post_write(held, 0, length, of(remote), None);
+                endpoint.connected().post_write(held, 0, length, place_in_host(remote), None);
             }
             return self.post(endpoint, &cqe, invalidate, Sending { length, held: Some(outgoing) });
         }
@@ -207,7 +207,7 @@ impl Responses {
 
     /// Posts data of a response that was queued.
     pub(super) fn post_write(&self, pair: &mut QueuePair, tag: u32, offset: u32, length: u32, to: ebof_rdma::Remote) {
-        pair.post_write(self.outgoing.held(tag), offset, length, of(to), None);
+        pair.post_write(self.outgoing.held(tag), offset, length, place_in_host(to), None);
     }
 
     /// Posts a response that was queued, behind its data.

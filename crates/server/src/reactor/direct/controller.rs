@@ -462,7 +462,7 @@ impl DirectController {
 
     /// Forgets connections of which nothing is left, and the controller with the last of them.
     /// Returns whether there were any.
-    pub(super) fn settle(&mut self, connections: &mut Connections, now_us: u64) -> bool {
+    pub(super) fn forget_ended(&mut self, connections: &mut Connections, now_us: u64) -> bool {
         self.settle_cc(connections, now_us);
         self.tell_of_doorbells(connections, now_us);
         let before = self.queues.len();

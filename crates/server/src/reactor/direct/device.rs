@@ -388,7 +388,7 @@ impl DirectDevice {
 
     /// Goes on with what the function waits for. Returns whether anything did.
     pub(super) fn go_on(&mut self, connections: &mut Connections, now_us: u64) -> bool {
-        let mut worked = self.controller.settle(connections, now_us);
+        let mut worked = self.controller.forget_ended(connections, now_us);
         worked |= self.answer_waiting();
         worked |= self.controller.try_again(connections, now_us);
         if worked && let Err(left) = self.serve_client(connections, now_us) {

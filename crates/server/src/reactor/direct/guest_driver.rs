@@ -27,7 +27,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    fn of(subsystem: &Subsystem) -> Self {
+    fn from_subsystem(subsystem: &Subsystem) -> Self {
         Self {
             subsystem: subsystem.nqn.clone(),
             drive: subsystem.drive.as_ref().map(|drive| drive.uuid),
@@ -37,7 +37,7 @@ impl Given {
 
     /// What a port has now.
     pub(super) fn at(registry: &Registry, port: PortId) -> Option<Self> {
-        registry.subsystem_at(port).map(|subsystem| Self::of(subsystem))
+        registry.subsystem_at(port).map(|subsystem| Self::from_subsystem(subsystem))
     }
 }
 

@@ -16,7 +16,7 @@ impl Rig {
         let port = &mut config.ports[0];
         port.listen = Listen::rdma([127, 0, 0, 1].into(), 4420);
         (port.busy_poll_us, port.prefer_busy_poll) = (busy_poll_us, prefer_busy_poll);
-        let mut rig = Self::of(&config, |device| device);
+        let mut rig = Self::with_devices(&config, |device| device);
         // What its yields take of the machine's time does not count.
         ebof_idle::late::set_alone();
         rig.reactor.idle = Idle::new(0);

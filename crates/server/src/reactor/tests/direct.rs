@@ -38,7 +38,7 @@ impl DirectRig {
         let socket = folder.path().join("direct.sock");
         let mut config = with_direct_port(&socket, ["mem:64Mi"]);
         config.ports[1].busy_poll_us = Some(1);
-        let mut rig = Rig::of(&config, wrap);
+        let mut rig = Rig::with_devices(&config, wrap);
         let listener = UnixListener::bind(&socket).unwrap();
         let guest = std::thread::spawn(move || {
             let guest = Guest::enabled(&socket);

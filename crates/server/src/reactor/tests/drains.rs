@@ -92,7 +92,7 @@ fn shut() -> (Rig, Arc<State>, Host, Host) {
     let state = Arc::new(State::default());
     let of_device = Arc::clone(&state);
     let config = one_subsystem(["mem:64Mi"; 2]);
-    let mut rig = Rig::of(&config, move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
+    let mut rig = Rig::with_devices(&config, move |below| Arc::new(Gate { below, state: Arc::clone(&of_device) }));
     let (admin, queue) = Host::connect(&mut rig, Load::writes(4096, 1));
     state.is_shut.store(true, Ordering::Relaxed);
     (rig, state, admin, queue)

@@ -91,7 +91,8 @@ impl Drive {
         }
         let slow = Arc::new(Slow::default());
         let of_devices = Arc::clone(&slow);
-        let mut rig = Rig::of(&config, move |below| Arc::new(OfSlow { below, slow: Arc::clone(&of_devices) }));
+        let mut rig =
+            Rig::with_devices(&config, move |below| Arc::new(OfSlow { below, slow: Arc::clone(&of_devices) }));
         rig.reactor.shared.shares.configure(&configured, rig.now_us);
         let mut hosts = Vec::new();
         for (function, (load, _)) in configured.iter().zip(loads) {
@@ -260,8 +261,11 @@ fn a_command_that_waits_can_be_aborted() {
     }
     let index = drive.hosts[1].as_ref().unwrap().index();
     let commands = &drive.rig.reactor.connection_at(index).unwrap().commands;
-    let held =
-        commands.execution.slots.iter().find(|(_, command)| command.phase == crate::commands::command::Phase::Held);
+    let held = commands
+        .execution
+        .slots
+        .iter()
+        .find(|(_, command)| command.phase == crate::commands::command::CommandPhase::Held);
     let cid: Cid = held.unwrap().1.cid;
     // Abort: SQID and CID.
     let mut abort = Sqe::new(opcode::admin::ABORT);

@@ -15,7 +15,7 @@ const HELD_BYTES_MAX: usize = 1 << 20;
 
 /// What a command that waits asks of its device.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldRequest {
     slot: u32,
     pub(crate) device: DeviceId,
     pub(crate) operation: Operation,
@@ -25,7 +25,7 @@ pub(crate) struct Held {
 /// The commands of a connection that wait, in order.
 #[derive(Debug, Default)]
 pub(crate) struct HeldCommands {
-    list: VecDeque<Held>,
+    list: VecDeque<HeldRequest>,
     bytes: usize,
     /// No more commands may be taken.
     is_full: bool,
@@ -52,12 +52,12 @@ impl HeldCommands {
             Operation::Flush | Operation::WriteZeroes { .. } | Operation::Deallocate { .. } => 0,
         };
         self.bytes += bytes;
-        self.list.push_back(Held { slot, device, operation, bytes });
+        self.list.push_back(HeldRequest { slot, device, operation, bytes });
         self.note_room();
     }
 
     /// What the command in `slot` asks for. As a rule it is one of the first.
-    pub(crate) fn take(&mut self, slot: u32) -> Option<Held> {
+    pub(crate) fn take(&mut self, slot: u32) -> Option<HeldRequest> {
         let at = self.list.iter().position(|held| held.slot == slot)?;
         let held = self.list.remove(at).expect("its place was found");
         self.bytes -= held.bytes;

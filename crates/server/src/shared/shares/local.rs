@@ -70,7 +70,7 @@ impl LocalShares {
     /// Settles what is done, and looks at limits whose time has come. Returns whether there was
     /// anything.
     #[inline]
-    pub(crate) fn settle(&mut self, now_us: u64) -> bool {
+    pub(crate) fn finish_done(&mut self, now_us: u64) -> bool {
         if !self.has_work() && self.due_us().is_none_or(|due_us| due_us > now_us) {
             return false;
         }
@@ -95,7 +95,7 @@ impl LocalShares {
         self.done.retain_mut(|ticket| {
             let is_other = !Arc::ptr_eq(&ticket.drive, drive);
             if !is_other && let Some(id) = ticket.id.take() {
-                scheduler.settle(id, now_us);
+                scheduler.release(id, now_us);
             }
             is_other
         });

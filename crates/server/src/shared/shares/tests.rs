@@ -137,7 +137,7 @@ impl World {
                 _ => panic!("no other messages"),
             }
         }
-        self.locals[reactor].settle(now_us);
+        self.locals[reactor].finish_done(now_us);
         for _ in 0..self.locals[reactor].admitted() {
             let (id, owner) = self.locals[reactor].next_admitted().unwrap();
             self.admitted(id, owner);

@@ -67,7 +67,7 @@ struct One {
     pair: QueuePair,
     /// What it has posted to the send queue and what is not over, with the buffer, and the number
     /// that a read must find at least.
-    posted: Vec<(WorkRequest, Option<(Held, u64)>)>,
+    posted: Vec<(WorkRequest, Option<(HeldMemory, u64)>)>,
     /// Receive slots that are not posted.
     slots: Vec<u32>,
     /// Numbers of messages under way to it.
@@ -293,7 +293,7 @@ fn nobody() -> Weak<dyn Waiting> {
 }
 
 /// Whether a buffer is not in use any more, which is released then.
-fn is_released(pair: &mut QueuePair, held: &Option<(Held, u64)>) -> bool {
+fn is_released(pair: &mut QueuePair, held: &Option<(HeldMemory, u64)>) -> bool {
     held.is_none_or(|(held, _)| pair.release(held).is_some())
 }
 

@@ -1,7 +1,7 @@
 //! Memory windows.
 
 use super::*;
-use crate::{Held, Window, WindowAccess};
+use crate::{HeldMemory, Window, WindowAccess};
 
 struct Ends {
     network: crate::simulated::Network,
@@ -9,7 +9,7 @@ struct Ends {
     target: QueuePair,
     buffer: Buffer,
     address: u64,
-    from: Held,
+    from: HeldMemory,
 }
 
 impl Ends {

@@ -65,7 +65,7 @@ pub(crate) struct HostBuffers(HashMap<Nqn, Weak<Cell<usize>>>);
 
 impl HostBuffers {
     /// The count of a host.
-    fn of(&mut self, host: &Nqn) -> Rc<Cell<usize>> {
+    fn count_of(&mut self, host: &Nqn) -> Rc<Cell<usize>> {
         if let Some(count) = self.0.get(host).and_then(Weak::upgrade) {
             return count;
         }
@@ -88,7 +88,7 @@ pub(crate) struct BufferUse {
 impl BufferUse {
     /// The connection is a queue of `host` from now on.
     pub(crate) fn join(&mut self, host: &Nqn, hosts: &mut HostBuffers) {
-        let of_host = hosts.of(host);
+        let of_host = hosts.count_of(host);
         of_host.set(of_host.get() + self.own);
         take_off(&self.of_host, self.own);
         self.of_host = of_host;
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn waiting_connections_are_counted_by_network() {
         let all = Arc::new(Unadmitted::default());
-        let at = |text: &str| Network::of(text.parse::<IpAddr>().unwrap());
+        let at = |text: &str| Network::from_address(text.parse::<IpAddr>().unwrap());
         let held: Vec<_> = (0..3).map(|_| all.enter(at("192.0.2.1"), 3).unwrap()).collect();
         assert!(all.enter(at("192.0.2.1"), 3).is_none());
         let other = all.enter(at("192.0.2.2"), 3).unwrap();
@@ -177,8 +177,8 @@ mod tests {
         let [first, second, _third] = uses;
         drop(first);
         assert!(second.has_share(150, 200) && !second.has_share(151, 200));
-        assert_eq!((second.own(), hosts.of(&one).get()), (50, 50));
+        assert_eq!((second.own(), hosts.count_of(&one).get()), (50, 50));
         drop(second);
-        assert_eq!(hosts.of(&one).get(), 0);
+        assert_eq!(hosts.count_of(&one).get(), 0);
     }
 }
