@@ -8,6 +8,7 @@
 //! reset through another path, before commands whose fate is unknown are repeated.
 
 mod access;
+mod call;
 pub(crate) mod calls;
 pub(crate) mod connecting;
 mod keeper;

@@ -11,20 +11,23 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use ebof_nvme::{Nsid, Sqe};
+use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::event::epoll;
 
 use super::access::{PathAccess, Rank};
 use super::lane::LaneQueues;
-use super::path::{Path, PathBindings, PathTally};
+use super::path::{Path, PathBindings, PathId, PathTally, outage};
 use super::policy::{Candidate, Chooser, PathPolicy, smoothed_us};
 use super::{Subsystem, Thread, node};
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
 use crate::command::limits::Limits;
+use crate::command::fate::Fate;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::error::state::State;
 use crate::shared::bindings::Binding;
+use crate::requeue::Outage;
+use crate::requeue::verdict::{OtherPaths, Verdict};
 use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::Waker;
@@ -353,9 +356,36 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         lane.latency_us = smoothed_us(lane.latency_us, u32::try_from(took).unwrap_or(u32::MAX));
     }
 
-    /// The path refuses commands to a namespace, or has none there. Returns whether another one may
-    /// take them: until the access changes, this one is not asked again.
-    pub fn refuse(&mut self, lane: usize, head: Option<NamespaceHead>, nsid: Nsid) -> bool {
+    /// What becomes of a command to a namespace that has come back over a path with a status.
+    pub fn judge_status(&mut self, lane: usize, head: Option<NamespaceHead>, nsid: Nsid, status: Status) -> Verdict {
+        Verdict::of_status(status, &mut OnLane { lanes: self, lane, head, nsid })
+    }
+
+    /// What becomes of a command to a namespace that has come back over a path without a
+    /// completion, or was not sent.
+    pub fn judge(
+        &mut self,
+        lane: usize,
+        head: Option<NamespaceHead>,
+        nsid: Nsid,
+        error: &Error,
+        fate: Fate,
+    ) -> Verdict {
+        Verdict::of_error(error, fate, &mut OnLane { lanes: self, lane, head, nsid })
+    }
+
+    /// Why no path takes commands to a namespace; `None` if no path has a connection at all.
+    #[must_use]
+    pub fn outage(&self, head: Option<NamespaceHead>) -> Option<Outage> {
+        if self.state() != State::Live {
+            return None;
+        }
+        let leads = |lane: &&Lane<B>| head.is_some_and(|head| lane.bindings.contains_key(&head));
+        Some(outage(self.lanes.iter().filter(leads).map(|lane| &*lane.path)))
+    }
+
+    /// See [`OtherPaths::refuse`].
+    fn refuse(&mut self, lane: usize, head: Option<NamespaceHead>, nsid: Nsid) -> bool {
         let Some(head) = head.filter(|_| self.lanes.len() > 1) else { return false };
         let takes = |other: &Lane<B>| other.is_usable(head) && other.access.rank(nsid.0) <= Rank::NonOptimized;
         let may_go = self.lanes.iter().enumerate().any(|(number, other)| number != lane && takes(other));
@@ -365,18 +395,10 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         may_go
     }
 
-    /// Whether a path may still give access to a namespace that this one has lost for good: another
-    /// one that is there, or comes back.
-    #[must_use]
-    pub fn may_come_back(&self, lane: usize, nsid: Nsid) -> bool {
+    /// See [`OtherPaths::may_come_back`].
+    fn may_come_back(&self, lane: usize, nsid: Nsid) -> bool {
         let others = self.lanes.iter().enumerate().filter(|(number, other)| *number != lane && other.is_enabled);
         others.map(|(_, other)| other.access.rank(nsid.0)).any(|rank| rank != Rank::Lost)
-    }
-
-    /// What stands between a command that was lost on a path and its repetition.
-    #[must_use]
-    pub fn fence(&self, lane: usize) -> Arc<Fence> {
-        self.lanes[lane].queues.fence()
     }
 
     /// The state of the paths of this thread: live if one has a connection.
@@ -438,6 +460,28 @@ fn watch(front: &OwnedFd, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
 impl<B: IoBuffer> AsFd for Lanes<B> {
     /// Readable when [`Lanes::poll`] has something to do. It stays the same whatever becomes of the
     /// paths.
+/// A command that a path had, and its namespace.
+struct OnLane<'l, B: IoBuffer> {
+    lanes: &'l mut Lanes<B>,
+    lane: usize,
+    head: Option<NamespaceHead>,
+    nsid: Nsid,
+}
+
+impl<B: IoBuffer + 'static> OtherPaths for OnLane<'_, B> {
+    fn refuse(&mut self) -> bool {
+        self.lanes.refuse(self.lane, self.head, self.nsid)
+    }
+
+    fn may_come_back(&self) -> bool {
+        self.lanes.may_come_back(self.lane, self.nsid)
+    }
+
+    fn fence(&self) -> Option<Arc<Fence>> {
+        Some(self.lanes.lanes[self.lane].queues.fence())
+    }
+}
+
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.front.as_fd()
     }

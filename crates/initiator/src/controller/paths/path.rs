@@ -10,6 +10,8 @@ use super::access::PathAccess;
 use super::policy::smoothed_us;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
+use crate::error::state::State;
+use crate::requeue::Outage;
 use crate::shared::bindings::Binding;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
@@ -53,6 +55,25 @@ pub(super) struct PathTally {
 
 impl Path {
     pub(super) fn new(id: PathId, controller: Controller) -> Self {
+/// Why none of these paths takes commands to the namespace to which all of them lead. Those that
+/// are switched off count if there are no others.
+pub(super) fn outage<'p>(paths: impl Iterator<Item = &'p Path>) -> Outage {
+    let (mut lost_last, mut otherwise) = (None, Outage::Dead);
+    for path in paths {
+        match path.controller.state() {
+            State::Dead | State::Disconnected => {}
+            _ if !path.is_enabled() => otherwise = Outage::Refused,
+            State::Live => return Outage::Refused,
+            State::Reconnecting => match path.controller.shared().info().fence.lost_at() {
+                Some(at) => lost_last = lost_last.max(Some(at)),
+                // It has come back just now.
+                None => return Outage::Refused,
+            },
+        }
+    }
+    lost_last.map_or(otherwise, Outage::Lost)
+}
+
         Self {
             id,
             node: super::node::of_address(controller.peer().ip()),
