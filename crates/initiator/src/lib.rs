@@ -87,6 +87,7 @@ pub use controller::paths::policy::PathPolicy;
 pub use controller::paths::queue::PathQueue;
 pub use controller::paths::{AddPathError, PATHS_MAX, PathReport, Subsystem};
 pub use controller::reauthenticate::Reauthenticated;
+pub use controller::paths::reservations::{PathReservations, ReservationRegistrant, Reservations};
 pub use controller::{Controller, WeakController, stepped};
 pub use ebof_tls::RecordsBy;
 pub use error::connect_error::{ConnectError, ConnectErrorKind, Step, Tried};

@@ -37,6 +37,7 @@ mod qualify;
 mod readme;
 mod reload;
 mod restart;
+mod reservations;
 mod rights;
 mod server;
 mod serving;

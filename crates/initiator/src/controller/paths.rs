@@ -18,6 +18,7 @@ mod node;
 pub(crate) mod path;
 pub(crate) mod policy;
 pub(crate) mod queue;
+pub(crate) mod reservations;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -543,6 +544,14 @@ pub enum AddPathError {
         here: String,
         /// Of the one that was to be added.
         there: String,
+    /// Gives back the queues that calls which block have kept for later ones, so that others can
+    /// take them.
+    pub fn release_queues(&self) {
+        for path in self.0.paths().iter() {
+            path.controller.pool().clear();
+        }
+    }
+
     },
     /// A namespace is another one there, or has another size or format.
     Namespace {
@@ -701,3 +710,6 @@ fn describe(namespace: &Namespace) -> [(&'static str, String); 4] {
         ("protection information", format!("{:?}", namespace.protection())),
     ]
 }
+    if let Some((here, there)) = reservations::differ(head, &namespace) {
+        return Err(AddPathError::Namespace { nsid, what: "reservations", here, there });
+    }

@@ -16,6 +16,7 @@ use super::access::Rank;
 use super::call::Call;
 use super::path::{Path, PathId, outage};
 use super::policy::{Candidate, Chooser, PathPolicy};
+use super::reservations::PathReservations;
 use super::{AddPathError, Inner, Subsystem, bind, node};
 use crate::command::data::AdminData;
 use crate::command::fate::Fate;
@@ -289,6 +290,12 @@ impl PathNamespace {
     }
 
     fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
+    /// The reservations of this host, and the others', whichever path leads there.
+    #[must_use]
+    pub fn reservations(&self) -> PathReservations {
+        PathReservations::new(self.clone())
+    }
+
         self.0.namespace.check_range(range.slba, blocks)?;
         let pieces = |path: &Namespace| path.pieces_without_data(opcode, range, blocks);
         let call = Call::new(self, command, Fate::of(opcode, false));
