@@ -71,7 +71,8 @@ struct Inner {
 
 /// A thread with queue pairs over the paths.
 trait Thread: Send + Sync {
-    /// Connects queue pairs over another path. The thread uses them from its next turn on.
+    /// Connects queue pairs over another path, if it has none. The thread uses them from its next
+    /// turn on.
     fn join(&self, path: &Arc<Path>) -> Result<(), Error>;
     /// The thread looks at what has changed.
     fn wake(&self);
@@ -125,11 +126,50 @@ impl Inner {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
+    /// Connects queue pairs over a path for each thread that has none over it.
+    fn give_queues(&self, path: &Arc<Path>) -> Result<(), Error> {
+        let threads: Vec<_> = lock(&self.threads).iter().filter_map(Weak::upgrade).collect();
+        threads.iter().try_for_each(|thread| thread.join(path))
+    }
+
         change(Arc::make_mut(&mut lock(&self.paths)));
         self.announce();
     }
 
     /// Marks a path as one that is about to go, if another one stays: with `is_lost` any other,
+    /// Binds the namespaces that are open over other paths, and were not bound over this one because
+    /// it was away, once for each of its associations.
+    fn bind_late(&self, path: &Arc<Path>) {
+        let generation = path.controller.shared().generation();
+        if path.controller.state() != State::Live || !path.is_bound_late(generation) {
+            return;
+        }
+        let mut has_bound = false;
+        for head in open_namespaces(&self.paths()) {
+            if path.bindings().contains_key(&head.head()) {
+                continue;
+            }
+            match bind(path, &head) {
+                Ok(()) => {
+                    has_bound = true;
+                    // It was closed meanwhile.
+                    if !self.paths().iter().any(|other| other.id != path.id && other.handle(head.head()).is_some()) {
+                        path.unbind(head.head());
+                    }
+                }
+                // It will be tried again.
+                Err(AddPathError::Queues(error)) if error.is_connection() => {}
+                Err(error) => {
+                    let address = path.controller.options().address();
+                    tracing::error!(%address, nsid = head.nsid().0, %error, "the path is not used for a namespace");
+                }
+            }
+        }
+        if has_bound {
+            self.announce();
+        }
+    }
+
     /// else one that is enabled. Nobody else takes it away from then on.
     fn begin_to_leave(&self, id: PathId, is_lost: bool) -> Option<Arc<Path>> {
         // Held for all of it, so that of two that leave at once one stays.
@@ -238,17 +278,14 @@ impl Subsystem {
         let paths = self.0.paths();
         check_controller(&paths, &controller)?;
         let path = Arc::new(Path::new(self.next_id(), controller));
-        for head in self.open_namespaces() {
+        for head in open_namespaces(&paths) {
             bind(&path, &head)?;
         }
-        let threads: Vec<_> = lock(&self.0.threads).iter().filter_map(Weak::upgrade).collect();
-        for thread in &threads {
-            if let Err(error) = thread.join(&path) {
-                // Those that have it already let it go.
-                path.set_removed();
-                self.0.announce();
-                return Err(AddPathError::Queues(error));
-            }
+        if let Err(error) = self.0.give_queues(&path) {
+            // Those that have it already let it go.
+            path.set_removed();
+            self.0.announce();
+            return Err(AddPathError::Queues(error));
         }
         self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
         Ok(path.id)
@@ -265,6 +302,11 @@ impl Subsystem {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.0.end_leaving(&path);
+        // Threads that have begun meanwhile and had looked at the paths before.
+        if let Err(error) = self.0.give_queues(&path) {
+            self.give_up(path.id);
+            return Err(AddPathError::Queues(error));
+        }
         true
     }
 
@@ -507,12 +549,13 @@ impl Subsystem {
         threads.push(thread);
     }
 
-    /// The namespaces that are open over some path, one handle of each.
-    fn open_namespaces(&self) -> Vec<Namespace> {
-        let mut seen = BTreeSet::new();
-        let handles = self.0.paths().iter().flat_map(|path| path.handles()).collect::<Vec<_>>();
-        handles.into_iter().filter(|handle| seen.insert(handle.head())).collect()
-    }
+/// The namespaces that are open over some path, one handle of each, of a path that is live where
+/// there is one.
+fn open_namespaces(paths: &[Arc<Path>]) -> Vec<Namespace> {
+    let mut seen = BTreeSet::new();
+    let (live, away): (Vec<_>, Vec<_>) = paths.iter().partition(|path| path.controller.state() == State::Live);
+    let handles = live.iter().chain(&away).flat_map(|path| path.handles()).collect::<Vec<_>>();
+    handles.into_iter().filter(|handle| seen.insert(handle.head())).collect()
 }
 
 impl std::fmt::Debug for Subsystem {
@@ -528,6 +571,7 @@ pub enum AddPathError {
     /// It was not connected.
     Connect(ConnectError),
     /// It has another subsystem or another host than the paths that are there.
+}
     Names {
         /// Which of them: `host NQN`.
         what: &'static str,

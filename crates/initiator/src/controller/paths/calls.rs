@@ -71,19 +71,25 @@ enum Chosen {
 impl PathNamespace {
     /// See [`Subsystem::namespace`].
     pub(super) fn open(subsystem: &Subsystem, nsid: Nsid) -> Result<Self, Error> {
+        let paths = subsystem.inner().paths();
+        let live = || paths.iter().filter(|path| path.controller.state() == State::Live);
         let (mut first, mut last): (Option<Namespace>, _) = (None, None);
-        for path in subsystem.inner().paths().iter().filter(|path| path.controller.state() == State::Live) {
-            let Some(first) = &first else {
-                match path.controller.namespace(nsid) {
-                    Ok(namespace) => {
-                        path.bind(namespace.clone());
-                        first = Some(namespace);
-                    }
-                    Err(error) => last = Some(error),
+        for path in live() {
+            match path.controller.namespace(nsid) {
+                Ok(namespace) => {
+                    path.bind(namespace.clone());
+                    first = Some(namespace);
+                    break;
                 }
-                continue;
-            };
-            match bind(path, first) {
+                Err(error) => last = Some(error),
+            }
+        }
+        let lost = || last.unwrap_or_else(|| subsystem.controller().shared().not_connected());
+        let first = first.ok_or_else(lost)?;
+        // Those that are away are bound when they are back. Of those that come back now, some were
+        // not live before, and their keepers have found nothing open.
+        for path in live().filter(|path| !path.bindings().contains_key(&first.head())) {
+            match bind(path, &first) {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
                     let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };
@@ -95,9 +101,7 @@ impl PathNamespace {
             }
         }
         subsystem.inner().announce();
-        let lost = || last.unwrap_or_else(|| subsystem.controller().shared().not_connected());
-        let namespace = first.ok_or_else(lost)?;
-        Ok(Self(Arc::new(Opened { subsystem: subsystem.clone(), namespace, choice: Mutex::default() })))
+        Ok(Self(Arc::new(Opened { subsystem: subsystem.clone(), namespace: first, choice: Mutex::default() })))
     }
 
     /// The subsystem, with the paths.

@@ -115,6 +115,7 @@ impl Keeper {
     /// Does what is to be done. Returns when there will be more, if nothing happens before.
     fn step(&mut self, inner: &Inner) -> Option<Instant> {
         self.note_losses();
+        inner.bind_late(&self.path);
         let of_access = self.read_access(inner);
         let of_fences = self.end_fences(inner);
         let of_probe = self.probe(inner);

@@ -6,6 +6,7 @@
 //! command. What changes (paths, access, policy) is taken over between commands, when the
 //! subsystem's version is another one.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
@@ -77,13 +78,20 @@ struct Lane<B: IoBuffer> {
 /// Queue pairs over paths that were added: the thread takes them over.
 struct Newcomers<B: IoBuffer> {
     separate_reads: bool,
+    /// Those that the thread has, or will have: a path may be found twice while it joins.
+    known: Mutex<BTreeSet<PathId>>,
     waiting: Mutex<Vec<(Arc<Path>, LaneQueues<B>)>>,
     waker: Waker,
 }
 
 impl<B: IoBuffer + 'static> Thread for Newcomers<B> {
     fn join(&self, path: &Arc<Path>) -> Result<(), Error> {
-        let queues = LaneQueues::new(&path.controller, self.separate_reads)?;
+        if !lock(&self.known).insert(path.id) {
+            return Ok(());
+        }
+        let queues = LaneQueues::new(&path.controller, self.separate_reads).inspect_err(|_| {
+            lock(&self.known).remove(&path.id);
+        })?;
         lock(&self.waiting).push((Arc::clone(path), queues));
         self.waker.wake();
         Ok(())
@@ -171,8 +179,7 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     /// The queues of the first path cannot be connected, or those of one that is live.
     pub fn new(subsystem: &Subsystem, separate_reads: bool) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
-        let paths = subsystem.inner().paths();
-        let first = paths.first().expect("a subsystem has a path");
+        let first = Arc::clone(subsystem.inner().paths().first().expect("a subsystem has a path"));
         let queues = LaneQueues::new(&first.controller, separate_reads)?;
         let again =
             |error: std::io::Error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::MFILE);
@@ -181,10 +188,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         if let Some(descriptor) = waker.descriptor() {
             watch(&front, descriptor)?;
         }
-        let newcomers = Arc::new(Newcomers { separate_reads, waiting: Mutex::default(), waker });
+        let known = Mutex::new([first.id].into());
+        let newcomers = Arc::new(Newcomers { separate_reads, known, waiting: Mutex::default(), waker });
         let mut lanes = Self {
             subsystem: subsystem.clone(),
-            lanes: vec![Lane::new(Arc::clone(first), queues)],
+            lanes: vec![Lane::new(first, queues)],
             version: 0,
             policy: PathPolicy::default(),
             chooser: Chooser::default(),
@@ -196,10 +204,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
             newcomers: Arc::clone(&newcomers),
         };
         let thread: Arc<dyn Thread> = newcomers;
-        for path in &paths[1..] {
+        // Before the paths are looked at: one that is added now joins from either side.
+        subsystem.enlist(Arc::downgrade(&thread) as Weak<dyn Thread>);
+        for path in subsystem.inner().paths().iter() {
             thread.join(path)?;
         }
-        subsystem.enlist(Arc::downgrade(&thread) as Weak<dyn Thread>);
         lanes.refresh();
         Ok(lanes)
     }

@@ -39,6 +39,8 @@ pub(super) struct Path {
     /// Keeps the namespaces open, so that their NSIDs are checked.
     handles: Mutex<BTreeMap<NamespaceHead, Namespace>>,
     bindings: Mutex<Arc<PathBindings>>,
+    /// The controller's generation in which namespaces were last bound that others had open.
+    bound_in: AtomicU64,
     tallies: Mutex<Vec<Weak<PathTally>>>,
     /// The calls that block, of all threads.
     calls: PathTally,
@@ -85,6 +87,7 @@ pub(super) fn outage<'p>(paths: impl Iterator<Item = &'p Path>) -> Outage {
             access: Mutex::default(),
             handles: Mutex::default(),
             bindings: Mutex::default(),
+            bound_in: AtomicU64::new(0),
             tallies: Mutex::default(),
             calls: PathTally::default(),
             latency_us: AtomicU32::new(0),
@@ -136,6 +139,11 @@ pub(super) fn outage<'p>(paths: impl Iterator<Item = &'p Path>) -> Outage {
 
     pub(super) fn bindings(&self) -> Arc<PathBindings> {
         Arc::clone(&lock(&self.bindings))
+    }
+
+    /// Whether namespaces were not bound yet in this generation of the controller; they are now.
+    pub(super) fn is_bound_late(&self, generation: u64) -> bool {
+        self.bound_in.swap(generation, Ordering::AcqRel) != generation
     }
 
     /// The namespace is open over this path.
