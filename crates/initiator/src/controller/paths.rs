@@ -39,6 +39,7 @@ use crate::options::Options;
 use crate::shared::bell::Bell;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
+use crate::wait::on_thread::on_thread;
 use calls::PathNamespace;
 use connecting::{ConnectPathsError, UnreachablePath};
 use path::{Path, PathId};
@@ -125,18 +126,17 @@ impl Inner {
         self.bell.ring();
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
     /// Connects queue pairs over a path for each thread that has none over it.
     fn give_queues(&self, path: &Arc<Path>) -> Result<(), Error> {
         let threads: Vec<_> = lock(&self.threads).iter().filter_map(Weak::upgrade).collect();
         threads.iter().try_for_each(|thread| thread.join(path))
     }
 
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
         change(Arc::make_mut(&mut lock(&self.paths)));
         self.announce();
     }
 
-    /// Marks a path as one that is about to go, if another one stays: with `is_lost` any other,
     /// Binds the namespaces that are open over other paths, and were not bound over this one because
     /// it was away, once for each of its associations.
     fn bind_late(&self, path: &Arc<Path>) {
@@ -170,6 +170,7 @@ impl Inner {
         }
     }
 
+    /// Marks a path as one that is about to go, if another one stays: with `is_lost` any other,
     /// else one that is enabled. Nobody else takes it away from then on.
     fn begin_to_leave(&self, id: PathId, is_lost: bool) -> Option<Arc<Path>> {
         // Held for all of it, so that of two that leave at once one stays.
@@ -234,6 +235,19 @@ impl Subsystem {
         connecting::connect(addresses)
     }
 
+    /// As [`Subsystem::connect`], as a future. It starts when it is first polled.
+    ///
+    /// # Errors
+    /// As [`Subsystem::connect`].
+    pub async fn connect_async(addresses: &[Options]) -> Result<Self, ConnectPathsError> {
+        let Some(first) = addresses.first() else { return Err(ConnectPathsError::NoAddress) };
+        let (address, addresses) = (first.address(), addresses.to_vec());
+        on_thread(move || Self::connect(&addresses)).await.unwrap_or_else(|errno| {
+            let error = AddPathError::Queues(Error::System { action: "starting a thread", errno });
+            Err(ConnectPathsError::Path { address, error })
+        })
+    }
+
     fn with_unreachable(controller: Controller, unreachable: Vec<UnreachablePath>) -> Result<Self, Error> {
         let subsystem = Self(Arc::new(Inner {
             paths: Mutex::default(),
@@ -288,6 +302,11 @@ impl Subsystem {
             return Err(AddPathError::Queues(error));
         }
         self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
+        // Threads that have begun meanwhile and had looked at the paths before.
+        if let Err(error) = self.0.give_queues(&path) {
+            self.give_up(path.id);
+            return Err(AddPathError::Queues(error));
+        }
         Ok(path.id)
     }
 
@@ -302,11 +321,6 @@ impl Subsystem {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.0.end_leaving(&path);
-        // Threads that have begun meanwhile and had looked at the paths before.
-        if let Err(error) = self.0.give_queues(&path) {
-            self.give_up(path.id);
-            return Err(AddPathError::Queues(error));
-        }
         true
     }
 
@@ -530,6 +544,14 @@ impl Subsystem {
         PathNamespace::open(self, nsid)
     }
 
+    /// Gives back the queues that calls which block have kept for later ones, so that others can
+    /// take them.
+    pub fn release_queues(&self) {
+        for path in self.0.paths().iter() {
+            path.controller.pool().clear();
+        }
+    }
+
     /// A namespace is not used any more.
     pub fn close(&self, head: NamespaceHead) {
         for path in self.0.paths().iter() {
@@ -548,6 +570,7 @@ impl Subsystem {
         threads.retain(|thread| thread.strong_count() > 0);
         threads.push(thread);
     }
+}
 
 /// The namespaces that are open over some path, one handle of each, of a path that is live where
 /// there is one.
@@ -571,7 +594,6 @@ pub enum AddPathError {
     /// It was not connected.
     Connect(ConnectError),
     /// It has another subsystem or another host than the paths that are there.
-}
     Names {
         /// Which of them: `host NQN`.
         what: &'static str,
@@ -588,14 +610,6 @@ pub enum AddPathError {
         here: String,
         /// Of the one that was to be added.
         there: String,
-    /// Gives back the queues that calls which block have kept for later ones, so that others can
-    /// take them.
-    pub fn release_queues(&self) {
-        for path in self.0.paths().iter() {
-            path.controller.pool().clear();
-        }
-    }
-
     },
     /// A namespace is another one there, or has another size or format.
     Namespace {
@@ -735,6 +749,9 @@ fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
         let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
         return Err(AddPathError::Namespace { nsid, what, here, there });
     }
+    if let Some((here, there)) = reservations::differ(head, &namespace) {
+        return Err(AddPathError::Namespace { nsid, what: "reservations", here, there });
+    }
     path.bind(namespace);
     Ok(())
 }
@@ -754,6 +771,3 @@ fn describe(namespace: &Namespace) -> [(&'static str, String); 4] {
         ("protection information", format!("{:?}", namespace.protection())),
     ]
 }
-    if let Some((here, there)) = reservations::differ(head, &namespace) {
-        return Err(AddPathError::Namespace { nsid, what: "reservations", here, there });
-    }

@@ -167,10 +167,19 @@ impl PathNamespace {
     /// The most blocks that one command may transfer over any of the paths.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
+        self.least(Namespace::max_transfer_blocks)
+    }
+
+    /// The least of what the namespace has over its paths.
+    pub(crate) fn least<T: Ord>(&self, of: impl Fn(&Namespace) -> T) -> T {
         let paths = self.inner().paths();
         let handles = paths.iter().filter_map(|path| path.handle(self.head()));
-        let least = handles.map(|handle| handle.max_transfer_blocks()).min();
-        least.unwrap_or_else(|| self.0.namespace.max_transfer_blocks())
+        handles.map(|handle| of(&handle)).min().unwrap_or_else(|| of(&self.0.namespace))
+    }
+
+    /// The namespace over the path that it was opened over first.
+    pub(crate) fn first(&self) -> &Namespace {
+        &self.0.namespace
     }
 
     /// Whether it is still there, over one of the paths.
@@ -281,6 +290,12 @@ impl PathNamespace {
         Ok(())
     }
 
+    /// The reservations of this host, and the others', whichever path leads there.
+    #[must_use]
+    pub fn reservations(&self) -> PathReservations {
+        PathReservations::new(self.clone())
+    }
+
     fn transfer(
         &self,
         command: &'static str,
@@ -294,12 +309,6 @@ impl PathNamespace {
     }
 
     fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
-    /// The reservations of this host, and the others', whichever path leads there.
-    #[must_use]
-    pub fn reservations(&self) -> PathReservations {
-        PathReservations::new(self.clone())
-    }
-
         self.0.namespace.check_range(range.slba, blocks)?;
         let pieces = |path: &Namespace| path.pieces_without_data(opcode, range, blocks);
         let call = Call::new(self, command, Fate::of(opcode, false));
@@ -343,6 +352,7 @@ impl PathNamespace {
         mut call: Call<'_>,
         pieces: impl Fn(&Namespace) -> I,
         data: &mut AdminData<'_>,
+        mut is_done: impl FnMut() -> Result<bool, Error>,
     ) -> Result<(), Error> {
         loop {
             let seen = self.inner().bell.rung();
@@ -364,7 +374,6 @@ impl PathNamespace {
 
     fn attempt(
         &self,
-        mut is_done: impl FnMut() -> Result<bool, Error>,
         path: &Path,
         handle: &Namespace,
         command: &'static str,

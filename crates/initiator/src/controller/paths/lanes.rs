@@ -21,14 +21,14 @@ use super::path::{Path, PathBindings, PathId, PathTally, outage};
 use super::policy::{Candidate, Chooser, PathPolicy, smoothed_us};
 use super::{Subsystem, Thread, node};
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
-use crate::command::limits::Limits;
 use crate::command::fate::Fate;
+use crate::command::limits::Limits;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::error::state::State;
-use crate::shared::bindings::Binding;
 use crate::requeue::Outage;
 use crate::requeue::verdict::{OtherPaths, Verdict};
+use crate::shared::bindings::Binding;
 use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::Waker;
@@ -460,15 +460,6 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     }
 }
 
-/// Lets `front` be readable when `descriptor` is.
-fn watch(front: &OwnedFd, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
-    epoll::add(front, descriptor, epoll::EventData::new_u64(3), epoll::EventFlags::IN)
-        .map_err(|errno| Error::System { action: "watching a path", errno })
-}
-
-impl<B: IoBuffer> AsFd for Lanes<B> {
-    /// Readable when [`Lanes::poll`] has something to do. It stays the same whatever becomes of the
-    /// paths.
 /// A command that a path had, and its namespace.
 struct OnLane<'l, B: IoBuffer> {
     lanes: &'l mut Lanes<B>,
@@ -491,6 +482,15 @@ impl<B: IoBuffer + 'static> OtherPaths for OnLane<'_, B> {
     }
 }
 
+/// Lets `front` be readable when `descriptor` is.
+fn watch(front: &OwnedFd, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
+    epoll::add(front, descriptor, epoll::EventData::new_u64(3), epoll::EventFlags::IN)
+        .map_err(|errno| Error::System { action: "watching a path", errno })
+}
+
+impl<B: IoBuffer> AsFd for Lanes<B> {
+    /// Readable when [`Lanes::poll`] has something to do. It stays the same whatever becomes of the
+    /// paths.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.front.as_fd()
     }

@@ -55,8 +55,6 @@ pub(super) struct PathTally {
     pub(super) completed: AtomicU64,
 }
 
-impl Path {
-    pub(super) fn new(id: PathId, controller: Controller) -> Self {
 /// Why none of these paths takes commands to the namespace to which all of them lead. Those that
 /// are switched off count if there are no others.
 pub(super) fn outage<'p>(paths: impl Iterator<Item = &'p Path>) -> Outage {
@@ -76,6 +74,8 @@ pub(super) fn outage<'p>(paths: impl Iterator<Item = &'p Path>) -> Outage {
     lost_last.map_or(otherwise, Outage::Lost)
 }
 
+impl Path {
+    pub(super) fn new(id: PathId, controller: Controller) -> Self {
         Self {
             id,
             node: super::node::of_address(controller.peer().ip()),
