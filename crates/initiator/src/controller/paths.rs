@@ -17,8 +17,11 @@ mod node;
 pub(crate) mod path;
 pub(crate) mod policy;
 pub(crate) mod queue;
+pub(crate) mod stepped;
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -37,6 +40,7 @@ use crate::options::Options;
 use crate::shared::bell::Bell;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
+use crate::wait::{Waiter, run};
 use calls::PathNamespace;
 use connecting::{ConnectPathsError, UnreachablePath};
 use path::{Path, PathId};
@@ -67,10 +71,13 @@ struct Inner {
     unreachable: Vec<UnreachablePath>,
 }
 
+/// A thread that connects its queue pairs over another path.
+type Joining<'j> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'j>>;
+
 /// A thread with queue pairs over the paths.
 trait Thread: Send + Sync {
     /// Connects queue pairs over another path. The thread uses them from its next turn on.
-    fn join(&self, path: &Arc<Path>) -> Result<(), Error>;
+    fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j>;
     /// The thread looks at what has changed.
     fn wake(&self);
 }
@@ -193,7 +200,13 @@ impl Subsystem {
     }
 
     fn with_unreachable(controller: Controller, unreachable: Vec<UnreachablePath>) -> Result<Self, Error> {
-        let subsystem = Self(Arc::new(Inner {
+        let subsystem = Self::without_paths(unreachable);
+        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
+        Ok(subsystem)
+    }
+
+    fn without_paths(unreachable: Vec<UnreachablePath>) -> Self {
+        Self(Arc::new(Inner {
             paths: Mutex::default(),
             policy: Mutex::default(),
             version: AtomicU64::new(1),
@@ -201,9 +214,7 @@ impl Subsystem {
             next_id: AtomicU32::new(0),
             bell: Bell::default(),
             unreachable,
-        }));
-        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
-        Ok(subsystem)
+        }))
     }
 
     fn next_id(&self) -> PathId {
@@ -233,23 +244,30 @@ impl Subsystem {
 
     /// Adds a controller that was connected, and knows the same open namespaces, as a path.
     fn join(&self, controller: Controller) -> Result<PathId, AddPathError> {
+        let waiter = controller.shared().waiter.another();
+        let path = run(self.join_with(controller, &waiter))?;
+        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
+        Ok(path.id)
+    }
+
+    /// As [`Subsystem::join`], waiting by `waiter`; who keeps the path is the caller's matter.
+    async fn join_with(&self, controller: Controller, waiter: &Waiter) -> Result<Arc<Path>, AddPathError> {
         let paths = self.0.paths();
         check_controller(&paths, &controller)?;
         let path = Arc::new(Path::new(self.next_id(), controller));
         for head in self.open_namespaces() {
-            bind(&path, &head)?;
+            bind(&path, &head, waiter).await?;
         }
         let threads: Vec<_> = lock(&self.0.threads).iter().filter_map(Weak::upgrade).collect();
         for thread in &threads {
-            if let Err(error) = thread.join(&path) {
+            if let Err(error) = thread.join(&path, waiter).await {
                 // Those that have it already let it go.
                 path.set_removed();
                 self.0.announce();
                 return Err(AddPathError::Queues(error));
             }
         }
-        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
-        Ok(path.id)
+        Ok(path)
     }
 
     /// Takes a path away and disconnects its controller; commands that are outstanding on it go on
@@ -483,7 +501,8 @@ impl Subsystem {
     /// As [`Controller::namespace`], of the path that was tried last; [`Error::PathsDiffer`] if one
     /// leads to another namespace than the others.
     pub fn namespace(&self, nsid: Nsid) -> Result<PathNamespace, Error> {
-        PathNamespace::open(self, nsid)
+        let shared = Arc::clone(self.controller().shared());
+        shared.run(PathNamespace::open(self, nsid, &shared.waiter))
     }
 
     /// A namespace is not used any more.
@@ -658,10 +677,10 @@ fn check_controller(paths: &[Arc<Path>], controller: &Controller) -> Result<(), 
 }
 
 /// Opens a namespace over another path, which has to be the same there.
-fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
+async fn bind(path: &Path, head: &Namespace, waiter: &Waiter) -> Result<(), AddPathError> {
     let nsid = head.nsid();
     let here = describe(head);
-    let namespace = match path.controller.namespace(nsid) {
+    let namespace = match Namespace::open(path.controller.clone(), nsid, waiter).await {
         Ok(namespace) => namespace,
         // It may be attached to some of the controllers only.
         Err(Error::NoSuchNamespace(_)) => return Ok(()),

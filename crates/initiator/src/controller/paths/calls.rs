@@ -30,7 +30,7 @@ use crate::requeue::recovery::{NextAttempt, Recovery};
 use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
-use crate::wait::run;
+use crate::wait::{Waiter, run};
 
 /// A namespace over all paths of its subsystem, for any number of threads. Cheap to clone. It keeps
 /// the paths connected, until [`Subsystem::disconnect`].
@@ -90,11 +90,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl PathNamespace {
     /// See [`Subsystem::namespace`].
-    pub(super) fn open(subsystem: &Subsystem, nsid: Nsid) -> Result<Self, Error> {
+    pub(super) async fn open(subsystem: &Subsystem, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
         let (mut first, mut last): (Option<Namespace>, _) = (None, None);
         for path in subsystem.inner().paths().iter().filter(|path| path.controller.state() == State::Live) {
             let Some(first) = &first else {
-                match path.controller.namespace(nsid) {
+                match Namespace::open(path.controller.clone(), nsid, waiter).await {
                     Ok(namespace) => {
                         path.bind(namespace.clone());
                         first = Some(namespace);
@@ -103,7 +103,7 @@ impl PathNamespace {
                 }
                 continue;
             };
-            match bind(path, first) {
+            match bind(path, first, waiter).await {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
                     let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };
