@@ -19,8 +19,11 @@ pub(crate) mod path;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod reservations;
+pub(crate) mod stepped;
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -40,6 +43,7 @@ use crate::shared::bell::Bell;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
 use crate::wait::on_thread::on_thread;
+use crate::wait::{Waiter, run};
 use calls::PathNamespace;
 use connecting::{ConnectPathsError, UnreachablePath};
 use path::{Path, PathId};
@@ -70,11 +74,14 @@ struct Inner {
     unreachable: Vec<UnreachablePath>,
 }
 
+/// A thread that connects its queue pairs over another path.
+type Joining<'j> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'j>>;
+
 /// A thread with queue pairs over the paths.
 trait Thread: Send + Sync {
     /// Connects queue pairs over another path, if it has none. The thread uses them from its next
     /// turn on.
-    fn join(&self, path: &Arc<Path>) -> Result<(), Error>;
+    fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j>;
     /// The thread looks at what has changed.
     fn wake(&self);
 }
@@ -127,9 +134,12 @@ impl Inner {
     }
 
     /// Connects queue pairs over a path for each thread that has none over it.
-    fn give_queues(&self, path: &Arc<Path>) -> Result<(), Error> {
+    async fn give_queues(&self, path: &Arc<Path>, waiter: &Waiter) -> Result<(), Error> {
         let threads: Vec<_> = lock(&self.threads).iter().filter_map(Weak::upgrade).collect();
-        threads.iter().try_for_each(|thread| thread.join(path))
+        for thread in &threads {
+            thread.join(path, waiter).await?;
+        }
+        Ok(())
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
@@ -139,7 +149,7 @@ impl Inner {
 
     /// Binds the namespaces that are open over other paths, and were not bound over this one because
     /// it was away, once for each of its associations.
-    fn bind_late(&self, path: &Arc<Path>) {
+    async fn bind_late(&self, path: &Arc<Path>, waiter: &Waiter) {
         let generation = path.controller.shared().generation();
         if path.controller.state() != State::Live || !path.is_bound_late(generation) {
             return;
@@ -149,7 +159,7 @@ impl Inner {
             if path.bindings().contains_key(&head.head()) {
                 continue;
             }
-            match bind(path, &head) {
+            match bind(path, &head, waiter).await {
                 Ok(()) => {
                     has_bound = true;
                     // It was closed meanwhile.
@@ -249,7 +259,13 @@ impl Subsystem {
     }
 
     fn with_unreachable(controller: Controller, unreachable: Vec<UnreachablePath>) -> Result<Self, Error> {
-        let subsystem = Self(Arc::new(Inner {
+        let subsystem = Self::without_paths(unreachable);
+        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
+        Ok(subsystem)
+    }
+
+    fn without_paths(unreachable: Vec<UnreachablePath>) -> Self {
+        Self(Arc::new(Inner {
             paths: Mutex::default(),
             policy: Mutex::default(),
             version: AtomicU64::new(1),
@@ -257,9 +273,7 @@ impl Subsystem {
             next_id: AtomicU32::new(0),
             bell: Bell::default(),
             unreachable,
-        }));
-        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
-        Ok(subsystem)
+        }))
     }
 
     fn next_id(&self) -> PathId {
@@ -289,25 +303,32 @@ impl Subsystem {
 
     /// Adds a controller that was connected, and knows the same open namespaces, as a path.
     fn join(&self, controller: Controller) -> Result<PathId, AddPathError> {
+        let waiter = controller.shared().waiter.another();
+        let path = run(self.join_with(controller, &waiter))?;
+        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
+        // Threads that have begun meanwhile and had looked at the paths before.
+        if let Err(error) = run(self.0.give_queues(&path, &waiter)) {
+            self.give_up(path.id);
+            return Err(AddPathError::Queues(error));
+        }
+        Ok(path.id)
+    }
+
+    /// As [`Subsystem::join`], waiting by `waiter`; who keeps the path is the caller's matter.
+    async fn join_with(&self, controller: Controller, waiter: &Waiter) -> Result<Arc<Path>, AddPathError> {
         let paths = self.0.paths();
         check_controller(&paths, &controller)?;
         let path = Arc::new(Path::new(self.next_id(), controller));
         for head in open_namespaces(&paths) {
-            bind(&path, &head)?;
+            bind(&path, &head, waiter).await?;
         }
-        if let Err(error) = self.0.give_queues(&path) {
+        if let Err(error) = self.0.give_queues(&path, waiter).await {
             // Those that have it already let it go.
             path.set_removed();
             self.0.announce();
             return Err(AddPathError::Queues(error));
         }
-        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
-        // Threads that have begun meanwhile and had looked at the paths before.
-        if let Err(error) = self.0.give_queues(&path) {
-            self.give_up(path.id);
-            return Err(AddPathError::Queues(error));
-        }
-        Ok(path.id)
+        Ok(path)
     }
 
     /// Takes a path away and disconnects its controller; commands that are outstanding on it go on
@@ -541,7 +562,8 @@ impl Subsystem {
     /// As [`Controller::namespace`], of the path that was tried last; [`Error::PathsDiffer`] if one
     /// leads to another namespace than the others.
     pub fn namespace(&self, nsid: Nsid) -> Result<PathNamespace, Error> {
-        PathNamespace::open(self, nsid)
+        let shared = Arc::clone(self.controller().shared());
+        shared.run(PathNamespace::open(self, nsid, &shared.waiter))
     }
 
     /// Gives back the queues that calls which block have kept for later ones, so that others can
@@ -726,10 +748,10 @@ fn check_controller(paths: &[Arc<Path>], controller: &Controller) -> Result<(), 
 }
 
 /// Opens a namespace over another path, which has to be the same there.
-fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
+async fn bind(path: &Path, head: &Namespace, waiter: &Waiter) -> Result<(), AddPathError> {
     let nsid = head.nsid();
     let here = describe(head);
-    let namespace = match path.controller.namespace(nsid) {
+    let namespace = match Namespace::open(path.controller.clone(), nsid, waiter).await {
         Ok(namespace) => namespace,
         // It may be attached to some of the controllers only.
         Err(Error::NoSuchNamespace(_)) => return Ok(()),
@@ -749,7 +771,9 @@ fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
         let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
         return Err(AddPathError::Namespace { nsid, what, here, there });
     }
-    if let Some((here, there)) = reservations::differ(head, &namespace) {
+    // A stepped host has no queue that waits for a report.
+    let reserved = if waiter.is_stepped() { None } else { reservations::differ(head, &namespace) };
+    if let Some((here, there)) = reserved {
         return Err(AddPathError::Namespace { nsid, what: "reservations", here, there });
     }
     path.bind(namespace);

@@ -28,7 +28,7 @@ use crate::queue::TransferPiece;
 use crate::requeue::Outage;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
-use crate::wait::run;
+use crate::wait::{Waiter, run};
 
 /// A namespace over all paths of its subsystem, for any number of threads. Cheap to clone. It keeps
 /// the paths connected, until [`Subsystem::disconnect`].
@@ -70,12 +70,12 @@ enum Chosen {
 
 impl PathNamespace {
     /// See [`Subsystem::namespace`].
-    pub(super) fn open(subsystem: &Subsystem, nsid: Nsid) -> Result<Self, Error> {
+    pub(super) async fn open(subsystem: &Subsystem, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
         let paths = subsystem.inner().paths();
         let live = || paths.iter().filter(|path| path.controller.state() == State::Live);
         let (mut first, mut last): (Option<Namespace>, _) = (None, None);
         for path in live() {
-            match path.controller.namespace(nsid) {
+            match Namespace::open(path.controller.clone(), nsid, waiter).await {
                 Ok(namespace) => {
                     path.bind(namespace.clone());
                     first = Some(namespace);
@@ -89,7 +89,7 @@ impl PathNamespace {
         // Those that are away are bound when they are back. Of those that come back now, some were
         // not live before, and their keepers have found nothing open.
         for path in live().filter(|path| !path.bindings().contains_key(&first.head())) {
-            match bind(path, &first) {
+            match bind(path, &first, waiter).await {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
                     let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };

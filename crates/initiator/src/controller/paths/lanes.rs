@@ -19,7 +19,7 @@ use super::access::{PathAccess, Rank};
 use super::lane::LaneQueues;
 use super::path::{Path, PathBindings, PathId, PathTally, outage};
 use super::policy::{Candidate, Chooser, PathPolicy, smoothed_us};
-use super::{Subsystem, Thread, node};
+use super::{Joining, Subsystem, Thread, node};
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
 use crate::command::fate::Fate;
 use crate::command::limits::Limits;
@@ -31,8 +31,8 @@ use crate::requeue::verdict::{OtherPaths, Verdict};
 use crate::shared::bindings::Binding;
 use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
-use crate::wait::Waker;
 use crate::wait::lock::lock;
+use crate::wait::{Waiter, Waker};
 
 /// Paths without outstanding commands are polled every so many turns: something may have come for
 /// them that makes the descriptor readable.
@@ -52,8 +52,9 @@ pub struct Lanes<B: IoBuffer> {
     turns: u32,
     /// Where the next poll begins.
     next: usize,
-    /// Watches the first path's queue pairs itself, and those of others as they come.
-    front: OwnedFd,
+    /// Watches the first path's queue pairs itself, and those of others as they come; `None` when
+    /// stepped.
+    front: Option<OwnedFd>,
 }
 
 struct Lane<B: IoBuffer> {
@@ -85,16 +86,19 @@ struct Newcomers<B: IoBuffer> {
 }
 
 impl<B: IoBuffer + 'static> Thread for Newcomers<B> {
-    fn join(&self, path: &Arc<Path>) -> Result<(), Error> {
-        if !lock(&self.known).insert(path.id) {
-            return Ok(());
-        }
-        let queues = LaneQueues::new(&path.controller, self.separate_reads).inspect_err(|_| {
-            lock(&self.known).remove(&path.id);
-        })?;
-        lock(&self.waiting).push((Arc::clone(path), queues));
-        self.waker.wake();
-        Ok(())
+    fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j> {
+        Box::pin(async move {
+            if !lock(&self.known).insert(path.id) {
+                return Ok(());
+            }
+            let queues = LaneQueues::new(&path.controller, self.separate_reads, waiter).await;
+            let queues = queues.inspect_err(|_| {
+                lock(&self.known).remove(&path.id);
+            })?;
+            lock(&self.waiting).push((Arc::clone(path), queues));
+            self.waker.wake();
+            Ok(())
+        })
     }
 
     fn wake(&self) {
@@ -178,16 +182,27 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     /// # Errors
     /// The queues of the first path cannot be connected, or those of one that is live.
     pub fn new(subsystem: &Subsystem, separate_reads: bool) -> Result<Self, Error> {
+        let shared = Arc::clone(subsystem.controller().shared());
+        shared.run(Self::establish(subsystem, separate_reads, &shared.waiter))
+    }
+
+    /// As [`Lanes::new`], waiting by `waiter`.
+    pub(super) async fn establish(subsystem: &Subsystem, separate_reads: bool, waiter: &Waiter) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
         let first = Arc::clone(subsystem.inner().paths().first().expect("a subsystem has a path"));
-        let queues = LaneQueues::new(&first.controller, separate_reads)?;
+        let queues = LaneQueues::new(&first.controller, separate_reads, waiter).await?;
         let again =
             |error: std::io::Error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::MFILE);
-        let front = queues.as_fd().try_clone_to_owned().map_err(again).map_err(system("duplicating a descriptor"))?;
-        let waker = first.controller.shared().waiter.waker().map_err(system("making an event descriptor"))?;
-        if let Some(descriptor) = waker.descriptor() {
-            watch(&front, descriptor)?;
-        }
+        let waker = waiter.waker().map_err(system("making an event descriptor"))?;
+        let front = match waker.descriptor() {
+            None => None,
+            Some(descriptor) => {
+                let front = queues.as_fd().try_clone_to_owned().map_err(again);
+                let front = front.map_err(system("duplicating a descriptor"))?;
+                watch(&front, descriptor)?;
+                Some(front)
+            }
+        };
         let known = Mutex::new([first.id].into());
         let newcomers = Arc::new(Newcomers { separate_reads, known, waiting: Mutex::default(), waker });
         let mut lanes = Self {
@@ -207,7 +222,7 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         // Before the paths are looked at: one that is added now joins from either side.
         subsystem.enlist(Arc::downgrade(&thread) as Weak<dyn Thread>);
         for path in subsystem.inner().paths().iter() {
-            thread.join(path)?;
+            thread.join(path, waiter).await?;
         }
         lanes.refresh();
         Ok(lanes)
@@ -220,7 +235,8 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         // Before what it counts.
         self.version = self.subsystem.inner().version();
         for (path, queues) in std::mem::take(&mut *lock(&self.newcomers.waiting)) {
-            match watch(&self.front, queues.as_fd()) {
+            let watched = self.front.as_ref().map_or(Ok(()), |front| watch(front, queues.as_fd()));
+            match watched {
                 Ok(()) => self.lanes.push(Lane::new(path, queues)),
                 Err(error) => tracing::error!(%error, "a path is not used"),
             }
@@ -228,7 +244,8 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         // The commands of a path that was removed are lost first.
         self.lanes.retain(|lane| !lane.path.is_removed() || lane.in_flight > 0);
         self.policy = self.subsystem.policy();
-        self.node = if self.lanes.len() > 1 { node::of_thread() } else { None };
+        let matters = self.lanes.len() > 1 && self.lanes.iter().any(|lane| lane.path.node.is_some());
+        self.node = if matters { node::of_thread() } else { None };
         let node = self.node;
         self.lanes.iter_mut().for_each(|lane| lane.refresh(node));
         self.candidates.reserve(self.lanes.len());
@@ -350,6 +367,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
             Some(error) if !has_connection => Err(error),
             _ => Ok(None),
         }
+    }
+
+    /// When to poll again if nothing arrives before.
+    pub(super) fn due(&mut self) -> Option<Instant> {
+        self.lanes.iter_mut().filter_map(|lane| lane.queues.due()).min()
     }
 
     /// Whether the policy asks for latencies.
@@ -492,7 +514,7 @@ impl<B: IoBuffer> AsFd for Lanes<B> {
     /// Readable when [`Lanes::poll`] has something to do. It stays the same whatever becomes of the
     /// paths.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.front.as_fd()
+        self.front.as_ref().expect("who waits for it is not stepped").as_fd()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_idle::{Idle, Step};
@@ -20,7 +21,7 @@ use crate::error::state::State;
 use crate::requeue::verdict::Verdict;
 use crate::requeue::{Requeue, Requeued};
 use crate::shared::opened::NamespaceHead;
-use crate::wait::{Time, shorter, wait};
+use crate::wait::{Time, Waiter, shorter, wait};
 
 /// A queue over all paths to a namespace, for one thread. Each command takes the path that is best;
 /// one that is refused because of its path, or lost with it, goes on over another one, as calls of
@@ -78,7 +79,13 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
     /// # Errors
     /// As [`Lanes::new`].
     pub fn new(namespace: &PathNamespace) -> Result<Self, Error> {
-        let lanes = Lanes::new(namespace.subsystem(), false)?;
+        let shared = Arc::clone(namespace.subsystem().controller().shared());
+        shared.run(Self::establish(namespace, &shared.waiter))
+    }
+
+    /// As [`PathQueue::new`], waiting by `waiter`.
+    pub(super) async fn establish(namespace: &PathNamespace, waiter: &Waiter) -> Result<Self, Error> {
+        let lanes = Lanes::establish(namespace.subsystem(), false, waiter).await?;
         let controller = namespace.subsystem().controller();
         let options = controller.options();
         Ok(Self {
@@ -90,7 +97,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
             free: Vec::new(),
             failed: VecDeque::new(),
             completed: 0,
-            time: controller.shared().waiter.time.clone(),
+            time: waiter.time.clone(),
             idle: Idle::new(u64::from(options.spin_us)),
         })
     }
@@ -219,6 +226,12 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
     #[must_use]
     pub fn check_after(&self) -> Option<Duration> {
         self.requeue.check_after().or((self.in_flight() > 0).then_some(SLEEP_MAX))
+    }
+
+    /// When to poll again if nothing arrives before.
+    pub(super) fn due(&mut self) -> Option<Instant> {
+        let check = self.requeue.check_after().map(|pause| self.time.now() + pause);
+        self.lanes.due().into_iter().chain(check).min()
     }
 
     /// Sends a command over a path, or keeps it for later. Returns whether it is off the requeue.
