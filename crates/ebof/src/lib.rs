@@ -142,8 +142,7 @@
 pub use ebof_initiator::{
     AddPathError, AsyncNamespace, Completion, ConnectError, ConnectPathsError, Controller, Data, DiscoveryLog, Error,
     Namespace, Options, PathId, PathNamespace, PathPolicy, PathReport, PathReservations, QueuePair, Queues, Subsystem,
-    UnreachablePath,
-    discover,
+    UnreachablePath, discover,
 };
 pub use ebof_manage::{Config, Diagnostics};
 pub use ebof_nvme::uri::Uri;

@@ -32,6 +32,12 @@ fn two_targets() -> ([Target; 2], [SocketAddr; 2]) {
     (targets, addresses)
 }
 
+fn with(relay: &Relay, change: impl FnOnce(&mut Options)) -> Options {
+    let mut options = relay.options();
+    change(&mut options);
+    options
+}
+
 fn stop(targets: [Target; 2]) {
     for target in targets {
         target.stop(Duration::from_secs(5));
@@ -51,7 +57,7 @@ fn read(queue: &mut PathQueue<Vec<u8>>, nsid: Nsid) -> Result<(), Error> {
 fn a_namespace_without_a_path_fails_in_time_while_others_have_one() {
     let (targets, addresses) = two_targets();
     let relays = addresses.map(Relay::new);
-    let with_limit = |relay: &Relay| Options { fast_io_fail_tmo: Some(Duration::from_secs(1)), ..relay.options() };
+    let with_limit = |relay: &Relay| with(relay, |options| options.fast_io_fail_tmo = Some(Duration::from_secs(1)));
     let subsystem = Subsystem::connect(&relays.each_ref().map(with_limit)).unwrap();
     let [first, second] = [1, 2].map(|nsid| subsystem.namespace(Nsid(nsid)).unwrap());
     let [mut here, mut there] = [&first, &second].map(|namespace| PathQueue::new(namespace).unwrap());
@@ -108,7 +114,7 @@ fn what_is_behind_a_path_that_is_away_is_not_deleted() {
 fn a_path_that_is_away_when_a_namespace_is_opened_is_used_once_it_is_back() {
     let (target, addresses) = target();
     let relays = addresses.map(Relay::new);
-    let patient = |relay: &Relay| Options { fast_io_fail_tmo: Some(Duration::from_secs(8)), ..relay.options() };
+    let patient = |relay: &Relay| with(relay, |options| options.fast_io_fail_tmo = Some(Duration::from_secs(8)));
     for away in [1, 0] {
         let subsystem = Subsystem::connect(&relays.each_ref().map(patient)).unwrap();
         relays[away].set(CLOSED);
@@ -181,7 +187,7 @@ fn of_paths_that_go_at_the_same_time_one_stays() {
 fn paths_that_were_switched_off_are_used_again_when_the_last_one_is_given_up() {
     let (target, addresses) = target();
     let relays = addresses.map(Relay::new);
-    let impatient = |relay: &Relay| Options { ctrl_loss_tmo: Some(Duration::from_millis(300)), ..relay.options() };
+    let impatient = |relay: &Relay| with(relay, |options| options.ctrl_loss_tmo = Some(Duration::from_millis(300)));
     let subsystem = Subsystem::connect(&relays.each_ref().map(impatient)).unwrap();
     let namespace = subsystem.namespace(Nsid(1)).unwrap();
     let [first, second] = [0, 1].map(|number| subsystem.paths()[number].id);
@@ -201,7 +207,7 @@ fn a_target_that_stands_still_as_a_whole_loses_no_path() {
     let (target, addresses) = target();
     let relays = addresses.map(Relay::new);
     // Longer than a probe, shorter than Keep Alive.
-    let steady = |relay: &Relay| Options { keep_alive_ms: 30_000, ..relay.options() };
+    let steady = |relay: &Relay| with(relay, |options| options.keep_alive_ms = 30_000);
     let subsystem = Subsystem::connect(&relays.each_ref().map(steady)).unwrap();
     subsystem.set_policy(PathPolicy::RoundRobin);
     let events = subsystem.paths().iter().map(|path| path.controller.events()).collect::<Vec<_>>();
@@ -224,7 +230,7 @@ fn a_target_that_stands_still_as_a_whole_loses_no_path() {
 fn a_service_that_lets_hosts_in_and_ends_them_is_asked_less_and_less() {
     let (target, addresses) = target();
     let relay = Relay::new(addresses[0]);
-    let slow = Options { reconnect_delay_ms: 10_000, ..relay.options() };
+    let slow = with(&relay, |options| options.reconnect_delay_ms = 10_000);
     let subsystem = Subsystem::connect(&[slow]).unwrap();
     let controller = subsystem.controller();
     let events = controller.events();
@@ -241,12 +247,22 @@ fn a_service_that_lets_hosts_in_and_ends_them_is_asked_less_and_less() {
     target.stop(Duration::from_secs(5));
 }
 
+/// As `await_live`, for a task: others go on.
+async fn until_live(subsystem: &Subsystem, count: usize) {
+    let live = || subsystem.paths().iter().filter(|path| path.controller.state().name() == "live").count();
+    let end = Instant::now() + Duration::from_secs(20);
+    while live() != count {
+        assert!(Instant::now() < end, "{} of {count} are live", live());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 // @test paths.async
 #[test]
 fn tasks_go_on_over_another_path_when_one_is_cut() {
     let (target, addresses) = target();
     let relays = addresses.map(Relay::new);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let ends = std::sync::Arc::new(AtomicBool::new(false));
     runtime.block_on(async {
         let subsystem = Subsystem::connect_async(&relays.each_ref().map(Relay::options)).await.unwrap();
@@ -278,10 +294,10 @@ fn tasks_go_on_over_another_path_when_one_is_cut() {
         for number in [0, 1, 0] {
             tokio::time::sleep(Duration::from_millis(300)).await;
             relays[number].set(CLOSED);
-            await_live(&subsystem, 1);
+            until_live(&subsystem, 1).await;
             tokio::time::sleep(Duration::from_millis(300)).await;
             relays[number].set(PASSES);
-            await_live(&subsystem, 2);
+            until_live(&subsystem, 2).await;
         }
         ends.store(true, Ordering::Relaxed);
         for task in tasks {
