@@ -2,8 +2,8 @@
 //! was lost.
 //!
 //! It may wait for its own controller, and for another one's answer; so each path has its own, and
-//! a path that does not answer keeps no other waiting. It is a sequence: a thread runs it to its end,
-//! and the caller of a stepped host steps it ([`crate::stepped`]).
+//! a path that does not answer keeps no other waiting. It is a sequence: a thread runs it to its
+//! end, and the caller of a stepped host steps it ([`crate::stepped`]).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ use crate::wait::{Waiter, run};
 
 /// How long an answer may take that is asked for here.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the last answer may take of a path that has not answered, while others do.
+const ANSWER_AGAIN: Duration = Duration::from_millis(100);
 /// How often a path is looked at that has outstanding commands, while there are other paths.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Pauses between two attempts to have a controller reset, doubled up to the last.
@@ -42,7 +44,8 @@ const ACCESS_BYTES: usize = 4096;
 /// Associations that were lost, whose controllers may still execute commands.
 const LOST_MAX: usize = 16;
 
-/// Starts the thread of a path's keeper. It ends when the path is removed, or nobody has the subsystem.
+/// Starts the thread of a path's keeper. It ends when the path is removed, or nobody has the
+/// subsystem.
 ///
 /// # Errors
 /// The system starts no thread.
@@ -244,9 +247,10 @@ impl Keeper {
             Some((at, _)) if now < at + PROBE_INTERVAL => return Some(at + PROBE_INTERVAL),
             Some((_, before)) if in_flight > 0 && before == completed => {
                 let generation = shared.generation();
-                let asked = ask_for_life(&self.path.controller, &self.waiter).await;
-                // A target that stands still as a whole has no better path.
-                if matches!(asked, Err(Error::Timeout { .. })) && self.others_answer(inner).await {
+                let is_silent = self.is_silent(ANSWER_TIMEOUT).await;
+                // A target that stands still as a whole has no better path. If it goes on just now,
+                // this one answers, too.
+                if is_silent && self.others_answer(inner).await && self.is_silent(ANSWER_AGAIN).await {
                     let (address, limit_ms) = (self.path.controller.options().address(), ANSWER_TIMEOUT.as_millis());
                     tracing::warn!(%address, limit_ms, "the path does not answer, and others do: it is given up");
                     shared.send(ControllerMessage::Lost { generation, loss: Loss::KeepAlive });
@@ -257,14 +261,18 @@ impl Keeper {
         self.probed = Some((now, completed));
         Some(next)
     }
-}
 
-impl Keeper {
+    /// Whether the path does not answer for as long as this.
+    async fn is_silent(&self, limit: Duration) -> bool {
+        let asked = ask_for_life(&self.path.controller, &self.waiter, limit).await;
+        matches!(asked, Err(Error::Timeout { .. }))
+    }
+
     /// Whether another path answers.
     async fn others_answer(&self, inner: &Inner) -> bool {
         for path in inner.paths().iter() {
             let is_other = path.id != self.path.id && path.controller.state() == State::Live;
-            if is_other && ask_for_life(&path.controller, &self.waiter).await.is_ok() {
+            if is_other && ask_for_life(&path.controller, &self.waiter, ANSWER_TIMEOUT).await.is_ok() {
                 return true;
             }
         }
@@ -272,9 +280,9 @@ impl Keeper {
     }
 }
 
-async fn ask_for_life(controller: &Controller, waiter: &Waiter) -> Result<(), Error> {
+async fn ask_for_life(controller: &Controller, waiter: &Waiter, limit: Duration) -> Result<(), Error> {
     let sqe = Sqe::new(admin::KEEP_ALIVE);
-    controller.admin_with(waiter, sqe, Data::None, Some(ANSWER_TIMEOUT)).await.map(drop)
+    controller.admin_with(waiter, sqe, Data::None, Some(limit)).await.map(drop)
 }
 
 /// Asks each controller that is there to reset another one, until one of them has done it.
