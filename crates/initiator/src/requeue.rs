@@ -20,7 +20,7 @@ use crate::command::retry::Retries;
 use crate::error::state::State;
 use crate::options::Options;
 use crate::shared::fence::Fence;
-use verdict::Verdict;
+use verdict::PathVerdict;
 
 /// Interval of checks while commands wait: for a reconnect, and for those that are delayed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -135,18 +135,18 @@ impl<C: Requeued> Requeue<C> {
     ///
     /// # Errors
     /// The command, which has failed.
-    pub fn keep(&mut self, command: C, verdict: Verdict) -> Result<(), C> {
+    pub fn keep(&mut self, command: C, verdict: PathVerdict) -> Result<(), C> {
         match verdict {
-            Verdict::Elsewhere => self.push(command),
-            Verdict::Later(status) => return self.delay(command, status),
-            Verdict::Lost(fence) => {
+            PathVerdict::Elsewhere => self.push(command),
+            PathVerdict::Later(status) => return self.delay(command, status),
+            PathVerdict::Lost(fence) => {
                 self.note_loss();
                 match fence {
                     None => self.push(command),
                     Some(fence) => self.hold(command, fence),
                 }
             }
-            Verdict::Failed => return Err(command),
+            PathVerdict::Failed => return Err(command),
         }
         Ok(())
     }
@@ -155,14 +155,14 @@ impl<C: Requeued> Requeue<C> {
     ///
     /// # Errors
     /// The command, which has failed.
-    pub fn keep_unsent(&mut self, command: C, verdict: Verdict) -> Result<(), C> {
+    pub fn keep_unsent(&mut self, command: C, verdict: PathVerdict) -> Result<(), C> {
         match verdict {
-            Verdict::Elsewhere => self.put_back(command),
-            Verdict::Lost(_) => {
+            PathVerdict::Elsewhere => self.put_back(command),
+            PathVerdict::Lost(_) => {
                 self.note_loss();
                 self.put_back(command);
             }
-            Verdict::Later(_) | Verdict::Failed => return self.keep(command, verdict),
+            PathVerdict::Later(_) | PathVerdict::Failed => return self.keep(command, verdict),
         }
         Ok(())
     }
@@ -438,15 +438,15 @@ mod tests {
     fn commands_wait_as_the_verdict_says() {
         let (clock, mut requeue) = requeue(None);
         requeue.push(numbered(1));
-        requeue.keep(numbered(2), Verdict::Elsewhere).unwrap();
-        requeue.keep_unsent(numbered(3), Verdict::Elsewhere).unwrap();
+        requeue.keep(numbered(2), PathVerdict::Elsewhere).unwrap();
+        requeue.keep_unsent(numbered(3), PathVerdict::Elsewhere).unwrap();
         assert!(!requeue.is_lost());
         let fence = Arc::new(Fence::new(Duration::from_secs(1)));
         fence.lose(clock.now());
-        requeue.keep(numbered(4), Verdict::Lost(Some(fence))).unwrap();
-        requeue.keep(numbered(5), Verdict::Later(Status::INTERNAL_ERROR)).unwrap();
-        requeue.keep_unsent(numbered(6), Verdict::Lost(None)).unwrap();
-        assert!(requeue.is_lost() && requeue.keep(numbered(7), Verdict::Failed).is_err());
+        requeue.keep(numbered(4), PathVerdict::Lost(Some(fence))).unwrap();
+        requeue.keep(numbered(5), PathVerdict::Later(Status::INTERNAL_ERROR)).unwrap();
+        requeue.keep_unsent(numbered(6), PathVerdict::Lost(None)).unwrap();
+        assert!(requeue.is_lost() && requeue.keep(numbered(7), PathVerdict::Failed).is_err());
         let sent = |requeue: &mut Requeue<Numbered>| std::iter::from_fn(|| next(requeue)).collect::<Vec<_>>();
         assert_eq!(sent(&mut requeue), [6, 3, 1, 2], "one that was not sent keeps its turn");
         clock.advance(Duration::from_secs(1));

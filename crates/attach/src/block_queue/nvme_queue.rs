@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{
-    Completion, Data, Error, Fate, Lanes, NamespaceHead, Requeue, Requeued, Retries, Subsystem, Trouble, Verdict,
+    Completion, Data, Error, Fate, Lanes, NamespaceHead, PathVerdict, Requeue, Requeued, Retries, Subsystem, Trouble,
 };
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 
 use crate::block_queue::buffer::Buffer;
 use crate::block_queue::counting::{Counting, QueueTally};
-use crate::block_queue::{BlockQueue, Done, Io, Op};
+use crate::block_queue::{BlockQueue, Done, Io, NamespaceRef, Op};
 
 /// Interval of checks for commands that timed out.
 const TIMEOUT_POLL: Duration = Duration::from_secs(1);
@@ -163,9 +163,8 @@ impl NvmeQueue {
             // Paths to other namespaces are there: those need not wait for this one.
             Some(outage) => {
                 if let Err(command) = self.requeue.park(command, outage) {
-                    let Io { reference, op, slba, blocks, .. } = &command.io;
-                    let (nsid, op) = (reference.nsid, op.name());
-                    tracing::warn!(nsid, op, slba, blocks, "I/O error: no path leads to the namespace any more");
+                    let Io { reference, op, .. } = &command.io;
+                    self.report_once(*reference, *op, &"no path leads to the namespace any more");
                     self.fail(command, Errno::IO);
                 }
             }
@@ -198,14 +197,18 @@ impl NvmeQueue {
                 let fate = Fate::of(opcode(command.io.op), false);
                 let verdict = self.lanes.judge(lane, reference.head, Nsid(reference.nsid), &reason, fate);
                 let Err(command) = self.requeue.keep_unsent(command, verdict) else { return };
-                // Logged once for each namespace, not for each command.
-                if reference.head.is_none() || self.reported != reference.head {
-                    tracing::error!(%reason, nsid = reference.nsid, op = command.io.op.name(), "a command was not sent");
-                    self.reported = reference.head;
-                }
+                self.report_once(reference, command.io.op, &reason);
                 let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
                 self.fail(command, error);
             }
+        }
+    }
+
+    /// Logged once for each namespace, not for each command.
+    fn report_once(&mut self, reference: NamespaceRef, op: Op, reason: &dyn std::fmt::Display) {
+        if reference.head.is_none() || self.reported != reference.head {
+            tracing::error!(%reason, nsid = reference.nsid, op = op.name(), "a command was not sent");
+            self.reported = reference.head;
         }
     }
 
@@ -293,7 +296,7 @@ impl NvmeQueue {
             Err(error) => {
                 let reference = command.io.reference;
                 let verdict = match is_lost {
-                    true => Verdict::Failed,
+                    true => PathVerdict::Failed,
                     false => {
                         let fate = Fate::of(opcode(command.io.op), false);
                         self.lanes.judge(lane, reference.head, Nsid(reference.nsid), &error, fate)
@@ -308,7 +311,7 @@ impl NvmeQueue {
 
     /// Keeps a command that has come back over a path, as `verdict` says; gives it back if it has
     /// failed.
-    fn keep(&mut self, lane: usize, command: Command, verdict: Verdict) -> Option<Command> {
+    fn keep(&mut self, lane: usize, command: Command, verdict: PathVerdict) -> Option<Command> {
         let kept = self.requeue.keep(command, verdict);
         if kept.is_ok() {
             self.lanes.controller(lane).note_trouble(Trouble::Repeated);
@@ -477,7 +480,6 @@ fn errno(status: Status) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_queue::NamespaceRef;
     use ebof_nvme::identify::ProtectionType;
 
     #[test]

@@ -249,9 +249,9 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
     }
 
     /// Runs one command unchanged except for its NSID, which is set to this namespace's: for
-    /// reservations, Write Uncorrectable and the like. It is neither split nor retried, but for what
-    /// another path of several can do ([`crate::PathQueue`]): after [`Error::Lost`] it may have been
-    /// executed.
+    /// reservations, Write Uncorrectable and the like. It is neither split nor retried, but for
+    /// what another path of several can do ([`crate::PathQueue`]): after [`Error::Lost`] it may
+    /// have been executed.
     ///
     /// Any status of the controller is returned in the completion, whose `user` is 0.
     pub async fn submit(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {

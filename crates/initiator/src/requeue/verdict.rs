@@ -13,7 +13,7 @@ use crate::shared::fence::Fence;
 
 /// What becomes of a command that has not succeeded.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum PathVerdict {
     /// It is sent again at once, over another path: this one does not take it.
     Elsewhere,
     /// It is sent again after a pause for this status, if it was not sent too often.
@@ -38,7 +38,7 @@ pub(crate) trait OtherPaths {
     fn fence(&self) -> Option<Arc<Fence>>;
 }
 
-impl Verdict {
+impl PathVerdict {
     /// Of a command that a controller has completed with `status`.
     pub(crate) fn of_status(status: Status, paths: &mut impl OtherPaths) -> Self {
         if Retry::is_about_path(status) && paths.refuse() {
@@ -114,48 +114,49 @@ mod tests {
     fn a_refusal_sends_a_command_over_another_path_or_is_waited_for() {
         let of = |status, takes, may_come_back| {
             let mut paths = paths(takes, may_come_back);
-            (Verdict::of_status(status, &mut paths), paths.refusals)
+            (PathVerdict::of_status(status, &mut paths), paths.refusals)
         };
-        let later = |verdict: &Verdict, wanted: Status| matches!(verdict, Verdict::Later(status) if *status == wanted);
+        let later =
+            |verdict: &PathVerdict, wanted: Status| matches!(verdict, PathVerdict::Later(status) if *status == wanted);
         for status in [Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION, Status::ANA_PERSISTENT_LOSS] {
-            assert!(matches!(of(status, true, false), (Verdict::Elsewhere, 1)), "{status}");
+            assert!(matches!(of(status, true, false), (PathVerdict::Elsewhere, 1)), "{status}");
         }
         assert!(later(&of(Status::ANA_TRANSITION, false, false).0, Status::ANA_TRANSITION));
         assert!(later(&of(Status::ANA_PERSISTENT_LOSS, false, true).0, Status::ANA_INACCESSIBLE));
-        assert!(matches!(of(Status::ANA_PERSISTENT_LOSS, false, false).0, Verdict::Failed));
+        assert!(matches!(of(Status::ANA_PERSISTENT_LOSS, false, false).0, PathVerdict::Failed));
         // What says nothing of the path is not asked for elsewhere.
         let (busy, refusals) = of(Status::INTERNAL_ERROR, true, true);
         assert!(later(&busy, Status::INTERNAL_ERROR) && refusals == 0);
         for status in [Status::RESERVATION_CONFLICT, Status::ANA_INACCESSIBLE.dnr()] {
-            assert!(matches!(of(status, true, true), (Verdict::Failed, 0)), "{status}");
+            assert!(matches!(of(status, true, true), (PathVerdict::Failed, 0)), "{status}");
         }
     }
 
     // @test paths.fate
     #[test]
     fn after_a_loss_the_fate_decides_unless_the_command_was_not_sent() {
-        let of = |error: &Error, fate| Verdict::of_error(error, fate, &mut paths(true, true));
+        let of = |error: &Error, fate| PathVerdict::of_error(error, fate, &mut paths(true, true));
         for unknown in [Error::Lost(Loss::Closed), Error::Timeout { after_ms: 1 }] {
-            assert!(matches!(of(&unknown, Fate::Repeat), Verdict::Lost(None)), "{unknown}");
-            assert!(matches!(of(&unknown, Fate::Wait), Verdict::Lost(Some(_))), "{unknown}");
-            assert!(matches!(of(&unknown, Fate::Fail), Verdict::Failed), "{unknown}");
+            assert!(matches!(of(&unknown, Fate::Repeat), PathVerdict::Lost(None)), "{unknown}");
+            assert!(matches!(of(&unknown, Fate::Wait), PathVerdict::Lost(Some(_))), "{unknown}");
+            assert!(matches!(of(&unknown, Fate::Fail), PathVerdict::Failed), "{unknown}");
         }
         let why = NotConnected { state: State::Live, address: "a".into(), lost_for: Default::default(), limit: None };
         for fate in [Fate::Repeat, Fate::Wait, Fate::Fail] {
-            assert!(matches!(of(&Error::NotConnected(why.clone()), fate), Verdict::Lost(None)), "{fate:?}");
+            assert!(matches!(of(&Error::NotConnected(why.clone()), fate), PathVerdict::Lost(None)), "{fate:?}");
         }
     }
 
     #[test]
     fn what_one_path_cannot_do_another_may() {
         let gone = Error::NoSuchNamespace(Nsid(1));
-        assert!(matches!(Verdict::of_error(&gone, Fate::Wait, &mut paths(true, false)), Verdict::Elsewhere));
-        assert!(matches!(Verdict::of_error(&gone, Fate::Wait, &mut paths(false, true)), Verdict::Failed));
+        assert!(matches!(PathVerdict::of_error(&gone, Fate::Wait, &mut paths(true, false)), PathVerdict::Elsewhere));
+        assert!(matches!(PathVerdict::of_error(&gone, Fate::Wait, &mut paths(false, true)), PathVerdict::Failed));
         let refused = Error::Status { command: "Write", status: Status::ANA_INACCESSIBLE };
-        assert!(matches!(Verdict::of_error(&refused, Fate::Wait, &mut paths(true, false)), Verdict::Elsewhere));
+        assert!(matches!(PathVerdict::of_error(&refused, Fate::Wait, &mut paths(true, false)), PathVerdict::Elsewhere));
         let mut same = paths(true, true);
         let unaligned = Error::Unaligned { bytes: 1, block_bytes: 512 };
-        assert!(matches!(Verdict::of_error(&unaligned, Fate::Repeat, &mut same), Verdict::Failed));
+        assert!(matches!(PathVerdict::of_error(&unaligned, Fate::Repeat, &mut same), PathVerdict::Failed));
         assert_eq!(same.refusals, 0);
     }
 }

@@ -1,5 +1,6 @@
 //! One call that blocks over several paths: what it has been through, what follows an attempt that
-//! failed, and how long it waits. What is sent, and over which path, is in `paths/calls.rs`.
+//! failed, and how long it waits. What is sent, and over which path, is in
+//! `initiator/controller/paths/calls.rs`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +14,14 @@ use crate::controller::namespace::FailedAttempt;
 use crate::error::Error;
 use crate::requeue::Outage;
 use crate::requeue::recovery::{NextAttempt, Recovery};
-use crate::requeue::verdict::{OtherPaths, Verdict};
+use crate::requeue::verdict::{OtherPaths, PathVerdict};
 use crate::shared::fence::Fence;
 
 /// How long a longest pause is, while something is waited for that may not be announced.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A call, and what it has been through.
-pub(super) struct Call<'n> {
+pub(super) struct PathCall<'n> {
     namespace: &'n PathNamespace,
     command: &'static str,
     fate: Fate,
@@ -53,7 +54,7 @@ impl OtherPaths for OnPath<'_> {
     }
 }
 
-impl<'n> Call<'n> {
+impl<'n> PathCall<'n> {
     pub(super) fn new(namespace: &'n PathNamespace, command: &'static str, fate: Fate) -> Self {
         Self {
             namespace,
@@ -91,18 +92,18 @@ impl<'n> Call<'n> {
             return Ok(false);
         }
         let mut others = OnPath { namespace: self.namespace, id: path.id, fence };
-        let verdict = Verdict::of_error(&error, self.fate, &mut others);
-        if !matches!(verdict, Verdict::Lost(_)) {
+        let verdict = PathVerdict::of_error(&error, self.fate, &mut others);
+        if !matches!(verdict, PathVerdict::Lost(_)) {
             self.refused_since = None;
         }
         let troubles = &path.controller.shared().troubles;
         match verdict {
-            Verdict::Failed => Err(error),
-            Verdict::Elsewhere => {
+            PathVerdict::Failed => Err(error),
+            PathVerdict::Elsewhere => {
                 troubles.note(Trouble::Repeated);
                 Ok(false)
             }
-            Verdict::Later(status) => {
+            PathVerdict::Later(status) => {
                 let error = Error::Status { command: self.command, status };
                 let next = self.recovery.after(&error, self.now(), self.namespace.options());
                 let NextAttempt::After(pause) = next else { return Err(error) };
@@ -115,7 +116,7 @@ impl<'n> Call<'n> {
                 }
                 Ok(false)
             }
-            Verdict::Lost(fence) => {
+            PathVerdict::Lost(fence) => {
                 troubles.note(Trouble::Repeated);
                 self.failed.push(path.id);
                 let may_be_done = error.is_fate_unknown();

@@ -13,11 +13,12 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use super::access::Rank;
-use super::call::Call;
+use super::call::PathCall;
 use super::path::{Path, PathId, outage};
 use super::policy::{Candidate, Chooser, PathPolicy};
 use super::reservations::PathReservations;
-use super::{AddPathError, Inner, Subsystem, bind, node};
+use super::sameness::{AddPathError, bind};
+use super::{Inner, Subsystem, node};
 use crate::command::data::AdminData;
 use crate::command::fate::Fate;
 use crate::controller::namespace::{FailedAttempt, Namespace, split, with_information};
@@ -304,14 +305,14 @@ impl PathNamespace {
         blocks: u64,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
-        let call = Call::new(self, command, Fate::of(opcode, false));
+        let call = PathCall::new(self, command, Fate::of(opcode, false));
         self.execute(call, |path| path.transfer_pieces(opcode, range, blocks), data, || Ok(false))
     }
 
     fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
         self.0.namespace.check_range(range.slba, blocks)?;
         let pieces = |path: &Namespace| path.pieces_without_data(opcode, range, blocks);
-        let call = Call::new(self, command, Fate::of(opcode, false));
+        let call = PathCall::new(self, command, Fate::of(opcode, false));
         self.execute(call, pieces, &mut AdminData::None, || Ok(false))
     }
 
@@ -342,14 +343,14 @@ impl PathNamespace {
         let length = u32::try_from(bytes).map_err(|_| Error::TooLarge { bytes })?;
         let piece =
             |path: &Namespace| std::iter::once(TransferPiece { sqe: sqe.with_nsid(path.nsid()), start: 0, length });
-        self.execute(Call::new(self, command, fate), piece, data, is_done)
+        self.execute(PathCall::new(self, command, fate), piece, data, is_done)
     }
 
     /// Runs all pieces, which `pieces` makes for a path, over one path after the other until one
     /// has done it.
     fn execute<I: Iterator<Item = TransferPiece>>(
         &self,
-        mut call: Call<'_>,
+        mut call: PathCall<'_>,
         pieces: impl Fn(&Namespace) -> I,
         data: &mut AdminData<'_>,
         mut is_done: impl FnMut() -> Result<bool, Error>,

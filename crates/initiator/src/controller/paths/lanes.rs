@@ -27,7 +27,7 @@ use crate::controller::Controller;
 use crate::error::Error;
 use crate::error::state::State;
 use crate::requeue::Outage;
-use crate::requeue::verdict::{OtherPaths, Verdict};
+use crate::requeue::verdict::{OtherPaths, PathVerdict};
 use crate::shared::bindings::Binding;
 use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
@@ -388,8 +388,14 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     }
 
     /// What becomes of a command to a namespace that has come back over a path with a status.
-    pub fn judge_status(&mut self, lane: usize, head: Option<NamespaceHead>, nsid: Nsid, status: Status) -> Verdict {
-        Verdict::of_status(status, &mut OnLane { lanes: self, lane, head, nsid })
+    pub fn judge_status(
+        &mut self,
+        lane: usize,
+        head: Option<NamespaceHead>,
+        nsid: Nsid,
+        status: Status,
+    ) -> PathVerdict {
+        PathVerdict::of_status(status, &mut OnLane { lanes: self, lane, head, nsid })
     }
 
     /// What becomes of a command to a namespace that has come back over a path without a
@@ -401,8 +407,8 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         nsid: Nsid,
         error: &Error,
         fate: Fate,
-    ) -> Verdict {
-        Verdict::of_error(error, fate, &mut OnLane { lanes: self, lane, head, nsid })
+    ) -> PathVerdict {
+        PathVerdict::of_error(error, fate, &mut OnLane { lanes: self, lane, head, nsid })
     }
 
     /// Why no path takes commands to a namespace; `None` if no path has a connection at all.

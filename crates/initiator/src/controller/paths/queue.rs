@@ -18,7 +18,7 @@ use crate::command::retry::{Retries, Retry};
 use crate::command::troubles::Trouble;
 use crate::error::Error;
 use crate::error::state::State;
-use crate::requeue::verdict::Verdict;
+use crate::requeue::verdict::PathVerdict;
 use crate::requeue::{Requeue, Requeued};
 use crate::shared::opened::NamespaceHead;
 use crate::wait::{Time, Waiter, shorter, wait};
@@ -337,7 +337,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
 
     /// Keeps a command that has come back over a path, as `verdict` says; gives it back if it has
     /// failed.
-    fn keep(&mut self, lane: usize, command: Waiting<B>, verdict: Verdict) -> Option<Waiting<B>> {
+    fn keep(&mut self, lane: usize, command: Waiting<B>, verdict: PathVerdict) -> Option<Waiting<B>> {
         let kept = self.requeue.keep(command, verdict);
         if kept.is_ok() {
             self.lanes.controller(lane).note_trouble(Trouble::Repeated);

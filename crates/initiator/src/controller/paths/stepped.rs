@@ -8,7 +8,8 @@ use ebof_nvme::{Nsid, Sqe};
 
 use super::calls::PathNamespace;
 use super::path::Path;
-use super::{AddPathError, PATHS_MAX, Subsystem, check_names, keeper, queue};
+use super::sameness::{AddPathError, check_names};
+use super::{PATHS_MAX, Subsystem, keeper, queue};
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
 use crate::controller::Controller;
 use crate::controller::stepped::{AdminQueue, Sequence, serve};
