@@ -34,6 +34,7 @@ fn two_targets() -> ([Target; 2], [SocketAddr; 2]) {
 
 fn with(relay: &Relay, change: impl FnOnce(&mut Options)) -> Options {
     let mut options = relay.options();
+    options.nr_io_queues = 4;
     change(&mut options);
     options
 }

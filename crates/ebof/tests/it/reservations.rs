@@ -187,6 +187,7 @@ fn targets_that_do_not_share_reservations_are_no_paths_of_a_namespace_with_some(
     drop(namespace);
     subsystem.disconnect();
     target.stop(Duration::from_secs(5));
+    drop(target);
     // The same data, and reservations of their own.
     std::fs::copy(file("a.img"), file("b.img")).unwrap();
     let (here, [first, _]) = start(&backing(&file("a.img")), 1);
