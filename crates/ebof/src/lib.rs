@@ -87,6 +87,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`AsyncNamespace::open_paths`] has the same as futures, and [`PathNamespace::reservations`] the
+//! reservations of the host, which are one for all paths.
+//!
 //! # Without a socket
 //!
 //! A host in the process of its target reaches it in memory: in tests, and where a program serves
@@ -138,8 +141,8 @@
 
 pub use ebof_initiator::{
     AddPathError, AsyncNamespace, Completion, ConnectError, ConnectPathsError, Controller, Data, DiscoveryLog, Error,
-    Namespace, Options, PathId, PathNamespace, PathPolicy, PathReport, QueuePair, Queues, Subsystem, UnreachablePath,
-    discover,
+    Namespace, Options, PathId, PathNamespace, PathPolicy, PathReport, PathReservations, QueuePair, Queues, Subsystem,
+    UnreachablePath, discover,
 };
 pub use ebof_manage::{Config, Diagnostics};
 pub use ebof_nvme::uri::Uri;

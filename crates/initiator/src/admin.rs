@@ -31,7 +31,7 @@ use crate::shared::{AdminAnswer, AdminRequest, ControllerMessage, Info, SharedCo
 use crate::wait::Time;
 use aborts::Aborts;
 use clearing::Clearing;
-use pause::{gives_up_at, pause_ms};
+use pause::{Attempts, gives_up_at, pause_ms};
 use rescan::Rescan;
 use shutdown::shut_down;
 
@@ -81,6 +81,7 @@ struct Admin {
     rescanned_ms: u64,
     /// When the next scan that no event requested is due; `u64::MAX` for never.
     rescan_due_ms: u64,
+    attempts: Attempts,
 }
 
 /// An outstanding command of a caller.
@@ -147,6 +148,7 @@ impl Admin {
             rescan: Rescan::default(),
             rescanned_ms: 0,
             rescan_due_ms: u64::MAX,
+            attempts: Attempts::default(),
         };
         admin.begin();
         admin
@@ -491,7 +493,12 @@ impl Admin {
         shared.publish(&Event::ConnectionLost(loss.to_string()));
         let since = self.time.now();
         let mut why = loss.to_string();
-        for attempt in 0u32.. {
+        if *loss == Loss::Requested {
+            self.attempts = Attempts::default();
+        }
+        self.attempts.lost(since);
+        loop {
+            let attempt = self.attempts.next();
             let pause_ms = pause_ms(attempt, options.reconnect_delay_ms, self.time.jitter());
             if !self.pause(pause_ms, since).await {
                 break;
@@ -533,6 +540,7 @@ impl Admin {
         info.limits = info.limits.after(self.shared.info().limits);
         self.shared.set_live(info);
         self.shared.publish(&Event::Reconnected);
+        self.attempts.succeeded(self.time.now());
         self.begin();
     }
 

@@ -54,7 +54,9 @@
 //! - [`Queues`] shares queue pairs between threads: each thread sends for itself, and one of those
 //!   that wait receives for all (`initiator/queues/shared_queue.rs`, ADR 0014). If only futures
 //!   wait, a thread does so for them, and another one serves their pauses
-//!   (`initiator/queues/asynchronous/pause.rs`); connecting from a task has a thread of its own.
+//!   (`initiator/queues/asynchronous/pause.rs`); over several paths one thread has the queues of
+//!   all futures of a namespace (`initiator/queues/asynchronous/over_paths.rs`). Connecting from a
+//!   task has a thread of its own.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -85,7 +87,9 @@ pub use controller::paths::lanes::Lanes;
 pub use controller::paths::path::PathId;
 pub use controller::paths::policy::PathPolicy;
 pub use controller::paths::queue::PathQueue;
-pub use controller::paths::{AddPathError, PATHS_MAX, PathReport, Subsystem};
+pub use controller::paths::reservations::{PathReservations, ReservationRegistrant, Reservations};
+pub use controller::paths::sameness::AddPathError;
+pub use controller::paths::{PATHS_MAX, PathReport, Subsystem};
 pub use controller::reauthenticate::Reauthenticated;
 pub use controller::{Controller, WeakController, stepped};
 pub use ebof_tls::RecordsBy;
@@ -99,7 +103,8 @@ pub use options::{Options, host, overrides};
 pub use queue::QueuePair;
 pub use queues::Queues;
 pub use queues::asynchronous::AsyncNamespace;
-pub use requeue::{Requeue, Requeued};
+pub use requeue::verdict::PathVerdict;
+pub use requeue::{Outage, Requeue, Requeued};
 pub use shared::bindings::Binding;
 pub use shared::event::Event;
 pub use shared::fence::Fence;

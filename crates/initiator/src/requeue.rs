@@ -7,6 +7,7 @@
 //! calls that wait for one command are in `requeue/recovery.rs`.
 
 pub(crate) mod recovery;
+pub(crate) mod verdict;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::command::retry::Retries;
 use crate::error::state::State;
 use crate::options::Options;
 use crate::shared::fence::Fence;
+use verdict::PathVerdict;
 
 /// Interval of checks while commands wait: for a reconnect, and for those that are delayed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -53,6 +55,19 @@ pub struct Requeue<C> {
 struct Delayed<C> {
     due: Instant,
     command: C,
+    /// It waits for a connection, without a limit of its own.
+    is_parked: bool,
+}
+
+/// Why no path takes commands to a namespace, while paths to others may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// One that is connected refuses them, or its queue is on its way.
+    Refused,
+    /// All that lead there are lost, the last of them since then.
+    Lost(Instant),
+    /// All that lead there were given up.
+    Dead,
 }
 
 impl<C: Requeued> Requeue<C> {
@@ -109,11 +124,70 @@ impl<C: Requeued> Requeue<C> {
         let now = self.clock.now();
         match command.retries().next(status, now, self.path_loss) {
             Some(pause) => {
-                self.delayed.push(Delayed { due: now + pause, command });
+                self.delayed.push(Delayed { due: now + pause, command, is_parked: false });
                 Ok(())
             }
             None => Err(command),
         }
+    }
+
+    /// The command came back, and waits as `verdict` says.
+    ///
+    /// # Errors
+    /// The command, which has failed.
+    pub fn keep(&mut self, command: C, verdict: PathVerdict) -> Result<(), C> {
+        match verdict {
+            PathVerdict::Elsewhere => self.push(command),
+            PathVerdict::Later(status) => return self.delay(command, status),
+            PathVerdict::Lost(fence) => {
+                self.note_loss();
+                match fence {
+                    None => self.push(command),
+                    Some(fence) => self.hold(command, fence),
+                }
+            }
+            PathVerdict::Failed => return Err(command),
+        }
+        Ok(())
+    }
+
+    /// As [`Requeue::keep`], for a command that was not sent: it keeps its turn.
+    ///
+    /// # Errors
+    /// The command, which has failed.
+    pub fn keep_unsent(&mut self, command: C, verdict: PathVerdict) -> Result<(), C> {
+        match verdict {
+            PathVerdict::Elsewhere => self.put_back(command),
+            PathVerdict::Lost(_) => {
+                self.note_loss();
+                self.put_back(command);
+            }
+            PathVerdict::Later(_) | PathVerdict::Failed => return self.keep(command, verdict),
+        }
+        Ok(())
+    }
+
+    /// No path takes the command, because of `outage`. It waits apart, so that those to other
+    /// namespaces go on: for a path that is connected as long as its status says, for one that is
+    /// lost for `fast_io_fail_tmo`.
+    ///
+    /// # Errors
+    /// The command, which has failed.
+    pub fn park(&mut self, command: C, outage: Outage) -> Result<(), C> {
+        let now = self.clock.now();
+        let is_over = match outage {
+            Outage::Refused => return self.delay(command, Status::ANA_INACCESSIBLE),
+            Outage::Lost(since) => {
+                let lost_for = now.saturating_duration_since(since);
+                self.fast_io_fail.is_some_and(|limit| lost_for >= limit)
+            }
+            Outage::Dead => true,
+        };
+        if is_over {
+            return Err(command);
+        }
+        self.delayed.push(Delayed { due: now + CHECK_INTERVAL, command, is_parked: true });
+        Ok(())
     }
 
     /// The command was lost on its way, and is sent again when `fence` is over
@@ -135,8 +209,10 @@ impl<C: Requeued> Requeue<C> {
         self.waiting.extend(self.held.extract_if(.., |(fence, _)| fence.is_over(now)).map(|(_, command)| command));
         let path_changes = path_changes();
         let path_changed = std::mem::replace(&mut self.path_changes, path_changes) != path_changes;
-        let is_over =
-            |delayed: &mut Delayed<C>| delayed.due <= now || path_changed && delayed.command.retries().is_on_path();
+        let is_over = |delayed: &mut Delayed<C>| {
+            let waits_for_path = delayed.is_parked || delayed.command.retries().is_on_path();
+            delayed.due <= now || path_changed && waits_for_path
+        };
         self.waiting.extend(self.delayed.extract_if(.., is_over).map(|delayed| delayed.command));
     }
 
@@ -331,6 +407,51 @@ mod tests {
         assert!(requeue.is_given_up(|| State::Dead) && requeue.is_given_up(|| State::Disconnected));
         assert_eq!(requeue.take_all().map(|command| command.number).collect::<Vec<_>>(), [1, 2]);
         assert!(requeue.is_empty());
+    }
+
+    // @test paths.fast-io-fail
+    #[test]
+    fn a_namespace_whose_paths_are_lost_is_waited_for_apart_from_others() {
+        let (clock, mut requeue) = requeue(Some(5));
+        let lost = Outage::Lost(clock.now());
+        requeue.park(numbered(1), lost).unwrap();
+        assert!(!requeue.has_waiting() && !requeue.is_lost(), "others need not wait for it");
+        requeue.end_pauses(|| 8);
+        assert_eq!(next(&mut requeue), Some(1), "a path has changed");
+        // Longer than `path_loss_tmo`: nothing is said of the access.
+        for _ in 0..49 {
+            requeue.park(numbered(1), lost).unwrap();
+            clock.advance(CHECK_INTERVAL);
+            requeue.end_pauses(|| 8);
+            assert_eq!(next(&mut requeue), Some(1));
+        }
+        requeue.park(numbered(1), lost).unwrap();
+        clock.advance(CHECK_INTERVAL);
+        let failed = requeue.park(numbered(2), lost).unwrap_err();
+        assert_eq!((failed.number, requeue.len()), (2, 1), "also what comes later, at once");
+        assert!(requeue.park(numbered(3), Outage::Dead).is_err());
+        requeue.park(numbered(4), Outage::Refused).unwrap();
+        assert_eq!(requeue.take_all().map(|command| command.number).collect::<Vec<_>>(), [1, 4]);
+    }
+
+    #[test]
+    fn commands_wait_as_the_verdict_says() {
+        let (clock, mut requeue) = requeue(None);
+        requeue.push(numbered(1));
+        requeue.keep(numbered(2), PathVerdict::Elsewhere).unwrap();
+        requeue.keep_unsent(numbered(3), PathVerdict::Elsewhere).unwrap();
+        assert!(!requeue.is_lost());
+        let fence = Arc::new(Fence::new(Duration::from_secs(1)));
+        fence.lose(clock.now());
+        requeue.keep(numbered(4), PathVerdict::Lost(Some(fence))).unwrap();
+        requeue.keep(numbered(5), PathVerdict::Later(Status::INTERNAL_ERROR)).unwrap();
+        requeue.keep_unsent(numbered(6), PathVerdict::Lost(None)).unwrap();
+        assert!(requeue.is_lost() && requeue.keep(numbered(7), PathVerdict::Failed).is_err());
+        let sent = |requeue: &mut Requeue<Numbered>| std::iter::from_fn(|| next(requeue)).collect::<Vec<_>>();
+        assert_eq!(sent(&mut requeue), [6, 3, 1, 2], "one that was not sent keeps its turn");
+        clock.advance(Duration::from_secs(1));
+        requeue.end_pauses(|| 7);
+        assert_eq!(sent(&mut requeue), [4, 5]);
     }
 
     #[test]

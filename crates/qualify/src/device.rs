@@ -300,13 +300,13 @@ impl Device {
         let device =
             open_direct(spec).map_err(|error| DeviceError::Open { name: self.name.clone(), error: error.into() })?;
         let geometry = device.geometry();
-        let is_direct = device.file().is_some_and(ebof_backend::FileDevice::is_direct);
+        let is_uncached = device.file().is_some_and(ebof_backend::FileDevice::bypasses_cache);
         drop(device);
         let mut identity = self.identity();
         identity.capacity_bytes = geometry.capacity_bytes;
         identity.block_bytes = geometry.logical_block_bytes;
         identity.details = details_of_path(path);
-        let cache = if is_direct { "bypassed" } else { "used: the file system does not let it be bypassed" };
+        let cache = if is_uncached { "bypassed" } else { "used: the file system does not let it be bypassed" };
         identity.details.push(("page cache".to_owned(), cache.to_owned()));
         let read_error = |error| DeviceError::Read { name: self.name.clone(), error };
         let mut file = File::open(path).map_err(read_error)?;

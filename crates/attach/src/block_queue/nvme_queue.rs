@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_initiator::{
-    Completion, Data, Error, Fate, Lanes, NamespaceHead, Requeue, Requeued, Retries, Retry, Subsystem, Trouble,
+    Completion, Data, Error, Fate, Lanes, NamespaceHead, PathVerdict, Requeue, Requeued, Retries, Subsystem, Trouble,
 };
 use ebof_nvme::io::{BlockRange, Dsm, DsmRange};
 use ebof_nvme::opcode::nvm;
@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 
 use crate::block_queue::buffer::Buffer;
 use crate::block_queue::counting::{Counting, QueueTally};
-use crate::block_queue::{BlockQueue, Done, Io, Op};
+use crate::block_queue::{BlockQueue, Done, Io, NamespaceRef, Op};
 
 /// Interval of checks for commands that timed out.
 const TIMEOUT_POLL: Duration = Duration::from_secs(1);
@@ -134,13 +134,7 @@ impl NvmeQueue {
     fn send(&mut self, mut command: Command) {
         let reference = command.io.reference;
         let Some(lane) = self.lanes.choose(reference.head, Nsid(reference.nsid)) else {
-            if self.lanes.state() == ebof_initiator::State::Live {
-                // Paths to other namespaces are there: those need not wait for this one.
-                let _failed = self.retry_later(command, Status::ANA_INACCESSIBLE);
-                return;
-            }
-            self.requeue.note_loss();
-            return self.requeue.put_back(command);
+            return self.without_path(command);
         };
         if !self.fits(lane, &mut command) {
             return;
@@ -163,13 +157,27 @@ impl NvmeQueue {
         }
     }
 
-    fn not_sent(&mut self, lane: usize, mut command: Command, reason: Error) {
-        match reason {
-            Error::QueueFull => self.requeue.put_back(command),
-            reason if reason.is_connection() => {
+    /// No path takes a command: it waits for one.
+    fn without_path(&mut self, command: Command) {
+        match self.lanes.outage(command.io.reference.head) {
+            // Paths to other namespaces are there: those need not wait for this one.
+            Some(outage) => {
+                if let Err(command) = self.requeue.park(command, outage) {
+                    let Io { reference, op, .. } = &command.io;
+                    self.report_once(*reference, *op, &"no path leads to the namespace any more");
+                    self.fail(command, Errno::IO);
+                }
+            }
+            None => {
                 self.requeue.note_loss();
                 self.requeue.put_back(command);
             }
+        }
+    }
+
+    fn not_sent(&mut self, lane: usize, mut command: Command, reason: Error) {
+        match reason {
+            Error::QueueFull => self.requeue.put_back(command),
             // The controller's limit is smaller than when the device was made.
             Error::TooLarge { .. } => {
                 let step = self.lanes.limits(lane).transfer_bytes.unwrap_or(u64::MAX);
@@ -184,18 +192,23 @@ impl NvmeQueue {
                 command.parts = Some(Parts { step, done });
                 self.send(command);
             }
-            // Another path may lead to it.
-            _ if self.refuses(lane, &command) => self.requeue.put_back(command),
             reason => {
                 let reference = command.io.reference;
-                // Logged once for each namespace, not for each command.
-                if reference.head.is_none() || self.reported != reference.head {
-                    tracing::error!(%reason, nsid = reference.nsid, op = command.io.op.name(), "a command was not sent");
-                    self.reported = reference.head;
-                }
+                let fate = Fate::of(opcode(command.io.op), false);
+                let verdict = self.lanes.judge(lane, reference.head, Nsid(reference.nsid), &reason, fate);
+                let Err(command) = self.requeue.keep_unsent(command, verdict) else { return };
+                self.report_once(reference, command.io.op, &reason);
                 let error = if matches!(reason, Error::NoSuchNamespace(_)) { Errno::NODEV } else { Errno::IO };
                 self.fail(command, error);
             }
+        }
+    }
+
+    /// Logged once for each namespace, not for each command.
+    fn report_once(&mut self, reference: NamespaceRef, op: Op, reason: &dyn std::fmt::Display) {
+        if reference.head.is_none() || self.reported != reference.head {
+            tracing::error!(%reason, nsid = reference.nsid, op = op.name(), "a command was not sent");
+            self.reported = reference.head;
         }
     }
 
@@ -272,50 +285,38 @@ impl NvmeQueue {
                 self.count(&command, false);
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
-            Ok(cqe) => self.retry_or_fail(lane, command, cqe.status()),
-            Err(error) if error.is_connection() && !is_lost => {
-                self.lanes.controller(lane).note_trouble(Trouble::Repeated);
-                self.requeue.note_loss();
-                match Fate::of(opcode(command.io.op), false) {
-                    Fate::Wait => self.requeue.hold(command, self.lanes.fence(lane)),
-                    Fate::Repeat => self.requeue.push(command),
-                    Fate::Fail => unreachable!("a block device has no command that has another result the second time"),
-                }
+            Ok(cqe) => {
+                let (status, reference) = (cqe.status(), command.io.reference);
+                let verdict = self.lanes.judge_status(lane, reference.head, Nsid(reference.nsid), status);
+                let Some(command) = self.keep(lane, command, verdict) else { return };
+                let Io { op, slba, blocks, .. } = &command.io;
+                tracing::warn!(%status, nsid = reference.nsid, op = op.name(), slba, blocks, "I/O error");
+                self.fail(command, errno(status));
             }
             Err(error) => {
+                let reference = command.io.reference;
+                let verdict = match is_lost {
+                    true => PathVerdict::Failed,
+                    false => {
+                        let fate = Fate::of(opcode(command.io.op), false);
+                        self.lanes.judge(lane, reference.head, Nsid(reference.nsid), &error, fate)
+                    }
+                };
+                let Some(command) = self.keep(lane, command, verdict) else { return };
                 tracing::error!(%error, op = command.io.op.name(), "a command failed");
                 self.fail(command, Errno::IO);
             }
         }
     }
 
-    fn retry_or_fail(&mut self, lane: usize, command: Command, status: Status) {
-        if Retry::is_about_path(status) && self.refuses(lane, &command) {
-            self.lanes.controller(lane).note_trouble(Trouble::Repeated);
-            return self.requeue.push(command);
-        }
-        // The others may refuse it now, and give access later.
-        let is_lost_here = status.is(Status::ANA_PERSISTENT_LOSS);
-        let waits = is_lost_here && self.lanes.may_come_back(lane, Nsid(command.io.reference.nsid));
-        let status = if waits { Status::ANA_INACCESSIBLE } else { status };
-        if self.retry_later(command, status) {
+    /// Keeps a command that has come back over a path, as `verdict` says; gives it back if it has
+    /// failed.
+    fn keep(&mut self, lane: usize, command: Command, verdict: PathVerdict) -> Option<Command> {
+        let kept = self.requeue.keep(command, verdict);
+        if kept.is_ok() {
             self.lanes.controller(lane).note_trouble(Trouble::Repeated);
         }
-    }
-
-    /// The command is sent again after a pause, if that may help; else it has failed.
-    fn retry_later(&mut self, command: Command, status: Status) -> bool {
-        let Err(command) = self.requeue.delay(command, status) else { return true };
-        let io = &command.io;
-        tracing::warn!(%status, nsid = io.reference.nsid, op = io.op.name(), slba = io.slba, blocks = io.blocks, "I/O error");
-        self.fail(command, errno(status));
-        false
-    }
-
-    /// The path does not take a command. Whether another one may.
-    fn refuses(&mut self, lane: usize, command: &Command) -> bool {
-        let reference = &command.io.reference;
-        self.lanes.refuse(lane, reference.head, Nsid(reference.nsid))
+        kept.err()
     }
 
     /// Sends waiting commands if there is a connection; fails them if it was given up.
@@ -479,7 +480,6 @@ fn errno(status: Status) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_queue::NamespaceRef;
     use ebof_nvme::identify::ProtectionType;
 
     #[test]

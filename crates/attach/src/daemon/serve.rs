@@ -11,7 +11,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebof_initiator::AdminData;
-use ebof_nvme::{Cqe, Sqe};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Cid, Cqe, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Message, PendingDisconnect, Shared, paths, start_thread};
@@ -188,6 +189,15 @@ fn command(
 
 fn io_command(shared: &Shared, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, ebof_initiator::Error> {
     let mut queue = shared.passthrough.lock().unwrap_or_else(PoisonError::into_inner);
+    if let (
+        nvm::RESERVATION_REGISTER | nvm::RESERVATION_ACQUIRE | nvm::RESERVATION_RELEASE,
+        AdminData::FromHost(data),
+    ) = (sqe.opcode, &data)
+    {
+        // Its queue is the one that the call takes.
+        drop(queue.take());
+        return reserve(shared, sqe, data);
+    }
     // The queue pair of a controller that is gone goes.
     queue.take_if(|(controller, _)| controller.state() != ebof_initiator::State::Live);
     let (_, queue) = match queue.as_mut() {
@@ -199,6 +209,17 @@ fn io_command(shared: &Shared, sqe: Sqe, data: AdminData<'_>) -> Result<Cqe, ebo
         }
     };
     queue.execute(sqe, data)
+}
+
+/// Runs a command that changes reservations, for all paths.
+fn reserve(shared: &Shared, sqe: Sqe, data: &[u8]) -> Result<Cqe, ebof_initiator::Error> {
+    let done = shared.subsystem.namespace(sqe.nsid()).and_then(|namespace| namespace.reservations().execute(sqe, data));
+    shared.subsystem.release_queues();
+    match done {
+        Ok(()) => Ok(Cqe::default()),
+        Err(ebof_initiator::Error::Status { status, .. }) => Ok(Cqe::new(Cid(0), status)),
+        Err(error) => Err(error),
+    }
 }
 
 fn reauthenticate(shared: &Shared) -> Answer {

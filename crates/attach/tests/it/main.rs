@@ -64,6 +64,7 @@ const TESTS: &[Test] = &[
     ("a_controller_that_was_given_up_is_remembered", host::a_controller_that_was_given_up_is_remembered),
     ("a_second_port_is_a_path_of_the_same_device", paths::a_second_port_is_a_path_of_the_same_device),
     ("paths_join_and_leave_under_load", paths::paths_join_and_leave_under_load),
+    ("a_reservation_holds_for_all_paths_of_a_device", paths::a_reservation_holds_for_all_paths_of_a_device),
     ("io_follows_the_states_of_access", paths::io_follows_the_states_of_access),
     ("a_path_that_is_lost_is_left_and_comes_back", paths::a_path_that_is_lost_is_left_and_comes_back),
     ("what_leads_elsewhere_is_no_path", paths::what_leads_elsewhere_is_no_path),

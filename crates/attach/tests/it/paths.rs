@@ -8,11 +8,19 @@ use std::time::{Duration, Instant};
 
 use ebof_attach::state::PathState;
 use ebof_attach::{Attached, Error, Kind, PathSettings, Request, Select, connect_in, disconnect_in, open_in};
+use ebof_initiator::{AdminData, Controller, Options};
 use ebof_manage::Listen;
 use ebof_manage::api::Target as _;
-use ebof_manage::config::{IdentityRule, Namespace, Port, Subsystem};
-use ebof_nvme::{Nqn, Uuid};
+use ebof_manage::config::{Attach, IdentityRule, ManagedDrive, Namespace, Port, Subsystem};
+use ebof_nvme::identify::Csi;
+use ebof_nvme::namespace::{ManagementSelect, NamespaceManagement, NewNamespace};
+use ebof_nvme::reservation::{
+    Acquire, AcquireAction, AcquireKeys, PersistenceChange, Register, RegisterAction, RegisterKeys, Release,
+    ReleaseAction, ReleaseKey, ReservationType,
+};
+use ebof_nvme::{Nqn, Nsid, Sqe, Status, Uuid};
 use ebof_server::{Settings, Target};
+use zerocopy::IntoBytes as _;
 
 use crate::front::{Aligned, pattern};
 use crate::line::{Line, NOTHING, NQN, direct, eventually, path};
@@ -25,7 +33,30 @@ struct Two {
 
 impl Two {
     fn new(kind: Kind) -> Self {
-        let mut line = Line::new(kind, &["DIR/disk.img:64Mi"]);
+        Self::at(Line::new(kind, &["DIR/disk.img:64Mi"]))
+    }
+
+    /// Of a drive with one namespace, which has reservations.
+    fn of_drive(kind: Kind) -> Self {
+        let mut line = Line::new(kind, &[]);
+        line.stop();
+        let mut drive = ManagedDrive::new("d0", "mem:64Mi".parse().unwrap());
+        drive.attach = Attach::Everyone;
+        let allow_any_host = true;
+        let subsystem = Subsystem { allow_any_host, ..Subsystem::of_drive(Nqn::parse(NQN).unwrap(), &drive) };
+        (line.config.subsystems, line.config.drives) = (vec![subsystem], vec![drive]);
+        line.start();
+        let options = Options::new(line.address.ip().to_string(), line.address.port(), Nqn::parse(NQN).unwrap());
+        let controller = Controller::connect(&options).unwrap();
+        let create = NamespaceManagement { select: ManagementSelect::Create, csi: Csi::NVM };
+        let wanted = NewNamespace { nmic: 1, ..NewNamespace::new(32 << 11) };
+        let made = controller.admin(create.encode(Nsid::NONE), AdminData::FromHost(wanted.as_bytes()), None).unwrap();
+        assert!(made.status().is_success(), "{}", made.status());
+        controller.disconnect();
+        Self::at(line)
+    }
+
+    fn at(mut line: Line) -> Self {
         let mut second = Port::new(2, Listen::new(line.address.ip(), 0));
         second.name = "second".to_owned();
         line.config.subsystems[0].ports.push(second.name.clone());
@@ -229,6 +260,50 @@ pub(crate) fn paths_join_and_leave_under_load(kind: Kind) {
     assert_eq!(report.disconnected.len(), 1, "{:?}", report.failed);
     load.goes_on();
     load.end();
+}
+
+// @test paths.reservations
+pub(crate) fn a_reservation_holds_for_all_paths_of_a_device(kind: Kind) {
+    let two = Two::of_drive(kind);
+    let first = two.line.connect();
+    let reserve = |sqe: Sqe, data: &[u8]| {
+        let mut client = open_in(&two.line.states, "nvme0").unwrap();
+        client.io(&sqe, AdminData::FromHost(data)).unwrap().status()
+    };
+    let is_shut_out = || {
+        let mut options = Options::new(two.line.address.ip().to_string(), two.second, Nqn::parse(NQN).unwrap());
+        options.set_host_nqn(Nqn::parse("nqn.2014-08.org.example:other").unwrap());
+        let other = Controller::connect(&options).unwrap();
+        let written = other.namespace(Nsid(1)).unwrap().write(0, &[9; 512], false);
+        other.disconnect();
+        written.is_err_and(|error| error.status().is_some_and(|status| status.is(Status::RESERVATION_CONFLICT)))
+    };
+    let (ignore_existing_key, rtype) = (false, ReservationType::WriteExclusive.encode());
+    let register = |action| Register { action, ignore_existing_key, persistence: PersistenceChange::None };
+    let keys = RegisterKeys { crkey: 0.into(), nrkey: 7.into() };
+    let status = reserve(register(RegisterAction::Register).encode(Nsid(1)), keys.as_bytes());
+    assert!(status.is_success(), "{status}");
+    let acquire = Acquire { action: AcquireAction::Acquire, ignore_existing_key, rtype };
+    let keys = AcquireKeys { crkey: 7.into(), prkey: 0.into() };
+    assert!(reserve(acquire.encode(Nsid(1)), keys.as_bytes()).is_success());
+    // A path that joins later is let in, and the one that it was registered over goes.
+    let second = connect_in(&two.line.states, &two.second()).unwrap();
+    let settings = PathSettings { prefer: second.path, ..PathSettings::default() };
+    open_in(&two.line.states, "nvme0").unwrap().set_paths(&settings).unwrap();
+    let file = direct(&path(&first));
+    let data = Aligned::new(&pattern(1, 4096));
+    file.write_all_at(data.bytes(), 0).unwrap();
+    let report = disconnect_in(&two.line.states, &Select::Device("nvme0c0".to_owned()), false).unwrap();
+    assert_eq!(report.disconnected.len(), 1, "{:?}", report.failed);
+    file.write_all_at(data.bytes(), 4096).unwrap();
+    assert!(is_shut_out());
+    // What is refused is told.
+    let wrong = RegisterKeys { crkey: 8.into(), nrkey: 9.into() };
+    let status = reserve(register(RegisterAction::Replace).encode(Nsid(1)), wrong.as_bytes());
+    assert!(status.is(Status::RESERVATION_CONFLICT), "{status}");
+    let release = Release { action: ReleaseAction::Release, ignore_existing_key, rtype };
+    assert!(reserve(release.encode(Nsid(1)), ReleaseKey { crkey: 7.into() }.as_bytes()).is_success());
+    assert!(!is_shut_out());
 }
 
 // @test paths.access

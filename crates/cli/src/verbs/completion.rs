@@ -113,7 +113,7 @@ fn with_values(command: Command, control: Option<&Path>, of_target: bool) -> Com
     let of_target = of_target || ["target", "config"].contains(&command.get_name());
     let command = command.mut_args(|argument| match completion_of(&argument, of_target) {
         Some(Known::Socket) => argument.add(ArgValueCompleter::new(complete_socket)),
-        Some(completion_of) => {
+        Some(known) => {
             let control = control.map(Path::to_owned);
             argument.add(ArgValueCandidates::new(move || candidates(known, control.clone())))
         }

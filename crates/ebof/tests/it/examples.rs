@@ -17,8 +17,8 @@ pub(crate) fn example(name: &str) -> Command {
 }
 
 /// What an example prints.
-fn printed(name: &str, argument: &str) -> String {
-    let output = example(name).arg(argument).output().unwrap();
+fn printed(name: &str, arguments: &[&str]) -> String {
+    let output = example(name).args(arguments).output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -30,12 +30,14 @@ fn what_one_example_serves_the_others_reach() {
     BufReader::new(serve.stdout.take().unwrap()).read_line(&mut uri).unwrap();
     let uri = uri.trim();
     assert!(uri.starts_with("nvme+tcp://127.0.0.1:"), "{uri}");
-    let told = printed("connect", uri);
+    let told = printed("connect", &[uri]);
     assert!(told.contains("131072 blocks of 512 bytes") && told.contains("4096 bytes are back: true"), "{told}");
-    assert_eq!(printed("asynchronous", uri), "16384 bytes were read\n");
+    assert_eq!(printed("asynchronous", &[uri]), "16384 bytes were read\n");
+    // Twice by one address: two controllers.
+    assert_eq!(printed("paths", &[uri, uri]), "16384 bytes were read over 2 paths\n");
     drop(serve.stdin.take());
     assert!(serve.wait().unwrap().success());
-    for name in ["connect", "asynchronous"] {
+    for name in ["connect", "asynchronous", "paths"] {
         let output = example(name).output().unwrap();
         assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("nvme+tcp://HOST"));
     }

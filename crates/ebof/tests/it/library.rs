@@ -13,17 +13,19 @@ use ebof::{
     AddPathError, ConnectPathsError, Error, Nqn, Nsid, Options, PathNamespace, PathPolicy, Subsystem, Target, manage,
 };
 
-const NQN: &str = "nqn.2014-08.org.example:drive0";
+pub(crate) const NQN: &str = "nqn.2014-08.org.example:drive0";
 
 /// What a relay does with bytes and connections.
-const PASSES: usize = 0;
+pub(crate) const PASSES: usize = 0;
 /// They are closed, and new ones are.
-const CLOSED: usize = 1;
+pub(crate) const CLOSED: usize = 1;
 /// Nothing passes in either direction, and nothing is closed.
-const SILENT: usize = 2;
+pub(crate) const SILENT: usize = 2;
+/// What the target sends does not pass, and nothing is closed.
+pub(crate) const MUTE: usize = 3;
 
 /// Passes connections on.
-struct Relay {
+pub(crate) struct Relay {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -35,7 +37,7 @@ struct Shared {
 }
 
 impl Relay {
-    fn new(to: SocketAddr) -> Self {
+    pub(crate) fn new(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared { to, mode: AtomicUsize::new(PASSES), open: Mutex::default() });
@@ -49,9 +51,9 @@ impl Relay {
         Self { address, shared }
     }
 
-    fn set(&self, mode: usize) {
+    pub(crate) fn set(&self, mode: usize) {
         self.shared.mode.store(mode, Ordering::SeqCst);
-        if mode != SILENT {
+        if !matches!(mode, SILENT | MUTE) {
             // What was silent is lost: a stream of bytes has no hole.
             for stream in self.shared.open.lock().unwrap().drain(..) {
                 let _gone = stream.shutdown(Shutdown::Both);
@@ -59,7 +61,12 @@ impl Relay {
         }
     }
 
-    fn options(&self) -> Options {
+    /// What was silent passes after all, in its order.
+    pub(crate) fn go_on(&self) {
+        self.shared.mode.store(PASSES, Ordering::SeqCst);
+    }
+
+    pub(crate) fn options(&self) -> Options {
         let mut options = options(self.address);
         options.reconnect_delay_ms = 100;
         options
@@ -76,13 +83,13 @@ impl Shared {
             stream.set_nodelay(true).unwrap();
             self.open.lock().unwrap().push(stream.try_clone().unwrap());
         }
-        for (from, to) in [(host, &target), (&target, host)] {
+        for (is_held, from, to) in [([SILENT, SILENT], host, &target), ([SILENT, MUTE], &target, host)] {
             let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             let shared = Arc::clone(self);
             std::thread::spawn(move || {
                 let mut bytes = vec![0; 1 << 16];
                 while let Ok(count @ 1..) = from.read(&mut bytes) {
-                    while shared.mode.load(Ordering::SeqCst) == SILENT {
+                    while is_held.contains(&shared.mode.load(Ordering::SeqCst)) {
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     if to.write_all(&bytes[..count]).is_err() {
@@ -97,7 +104,7 @@ impl Shared {
     }
 }
 
-fn options(address: SocketAddr) -> Options {
+pub(crate) fn options(address: SocketAddr) -> Options {
     Options::new(address.ip().to_string(), address.port(), Nqn::parse(NQN).unwrap())
 }
 
@@ -111,7 +118,7 @@ fn config(ports: [u16; 2], second: &str) -> String {
     )
 }
 
-fn target() -> (Target, [SocketAddr; 2]) {
+pub(crate) fn target() -> (Target, [SocketAddr; 2]) {
     let target = Target::start_text(&config([0, 0], "optimized")).unwrap();
     let addresses = target.addresses();
     let of = |name: &str| addresses.iter().find(|(port, _)| port == name).unwrap().1;
@@ -120,7 +127,7 @@ fn target() -> (Target, [SocketAddr; 2]) {
 }
 
 /// Threads that write blocks with numbers that grow, and read them back.
-struct Load {
+pub(crate) struct Load {
     ends: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Duration>>,
@@ -129,7 +136,7 @@ struct Load {
 const THREADS: u64 = 4;
 
 impl Load {
-    fn start(namespace: &PathNamespace) -> Self {
+    pub(crate) fn start(namespace: &PathNamespace) -> Self {
         let (ends, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let run = |thread: u64| {
             let (namespace, ends, rounds) = (namespace.clone(), Arc::clone(&ends), Arc::clone(&rounds));
@@ -161,7 +168,7 @@ impl Load {
         Self { ends, rounds, threads }
     }
 
-    fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         let before = self.rounds.load(Ordering::Relaxed);
         let end = Instant::now() + Duration::from_secs(20);
         while self.rounds.load(Ordering::Relaxed) < before + 200 {
@@ -172,14 +179,14 @@ impl Load {
     }
 
     /// The longest round of all threads.
-    fn end(self) -> Duration {
+    pub(crate) fn end(self) -> Duration {
         self.ends.store(true, Ordering::Relaxed);
         self.threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
     }
 }
 
 /// Waits until as many paths are live.
-fn await_live(subsystem: &Subsystem, count: usize) {
+pub(crate) fn await_live(subsystem: &Subsystem, count: usize) {
     let end = Instant::now() + Duration::from_secs(20);
     let live = || subsystem.paths().iter().filter(|path| path.controller.state().name() == "live").count();
     while live() != count {

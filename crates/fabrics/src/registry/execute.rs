@@ -19,7 +19,7 @@ use super::{Notices, Registry};
 use crate::admin::identify::Look;
 use crate::admin::log;
 use crate::admin::{self as admin_commands, identify, memory};
-use crate::controller::property::Phase;
+use crate::controller::property::EnablingPhase;
 use crate::controller::{Controller, Kind};
 use crate::model::discovery;
 use crate::model::{Namespace, NamespaceTable};

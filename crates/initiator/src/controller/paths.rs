@@ -8,6 +8,7 @@
 //! reset through another path, before commands whose fate is unknown are repeated.
 
 mod access;
+mod call;
 pub(crate) mod calls;
 pub(crate) mod connecting;
 mod keeper;
@@ -17,13 +18,17 @@ mod node;
 pub(crate) mod path;
 pub(crate) mod policy;
 pub(crate) mod queue;
+pub(crate) mod reservations;
+pub(crate) mod sameness;
+pub(crate) mod stepped;
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use ebof_nvme::identify::field::nmic;
 use ebof_nvme::log::AnaState;
 use ebof_nvme::{Nqn, Nsid};
 
@@ -31,16 +36,18 @@ use crate::command::troubles::Trouble;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
 use crate::error::Error;
-use crate::error::connect_error::{ConnectError, ConnectErrorKind};
 use crate::error::state::State;
 use crate::options::Options;
 use crate::shared::bell::Bell;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
+use crate::wait::on_thread::on_thread;
+use crate::wait::{Waiter, run};
 use calls::PathNamespace;
 use connecting::{ConnectPathsError, UnreachablePath};
 use path::{Path, PathId};
 use policy::PathPolicy;
+use sameness::{AddPathError, bind, check_controller, check_names, is_shared};
 
 /// How long the outstanding commands of a path may take that is removed, before they go on over
 /// the others.
@@ -67,10 +74,14 @@ struct Inner {
     unreachable: Vec<UnreachablePath>,
 }
 
+/// A thread that connects its queue pairs over another path.
+type Joining<'j> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'j>>;
+
 /// A thread with queue pairs over the paths.
 trait Thread: Send + Sync {
-    /// Connects queue pairs over another path. The thread uses them from its next turn on.
-    fn join(&self, path: &Arc<Path>) -> Result<(), Error>;
+    /// Connects queue pairs over another path, if it has none. The thread uses them from its next
+    /// turn on.
+    fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j>;
     /// The thread looks at what has changed.
     fn wake(&self);
 }
@@ -122,9 +133,51 @@ impl Inner {
         self.bell.ring();
     }
 
+    /// Connects queue pairs over a path for each thread that has none over it.
+    async fn give_queues(&self, path: &Arc<Path>, waiter: &Waiter) -> Result<(), Error> {
+        let threads: Vec<_> = lock(&self.threads).iter().filter_map(Weak::upgrade).collect();
+        for thread in &threads {
+            thread.join(path, waiter).await?;
+        }
+        Ok(())
+    }
+
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Path>>)) {
         change(Arc::make_mut(&mut lock(&self.paths)));
         self.announce();
+    }
+
+    /// Binds the namespaces that are open over other paths, and were not bound over this one
+    /// because it was away, once for each of its associations.
+    async fn bind_late(&self, path: &Arc<Path>, waiter: &Waiter) {
+        let generation = path.controller.shared().generation();
+        if path.controller.state() != State::Live || !path.is_bound_late(generation) {
+            return;
+        }
+        let mut has_bound = false;
+        for head in open_namespaces(&self.paths()) {
+            if path.bindings().contains_key(&head.head()) {
+                continue;
+            }
+            match bind(path, &head, waiter).await {
+                Ok(()) => {
+                    has_bound = true;
+                    // It was closed meanwhile.
+                    if !self.paths().iter().any(|other| other.id != path.id && other.handle(head.head()).is_some()) {
+                        path.unbind(head.head());
+                    }
+                }
+                // It will be tried again.
+                Err(AddPathError::Queues(error)) if error.is_connection() => {}
+                Err(error) => {
+                    let address = path.controller.options().address();
+                    tracing::error!(%address, nsid = head.nsid().0, %error, "the path is not used for a namespace");
+                }
+            }
+        }
+        if has_bound {
+            self.announce();
+        }
     }
 
     /// Marks a path as one that is about to go, if another one stays: with `is_lost` any other,
@@ -192,8 +245,27 @@ impl Subsystem {
         connecting::connect(addresses)
     }
 
+    /// As [`Subsystem::connect`], as a future. It starts when it is first polled.
+    ///
+    /// # Errors
+    /// As [`Subsystem::connect`].
+    pub async fn connect_async(addresses: &[Options]) -> Result<Self, ConnectPathsError> {
+        let Some(first) = addresses.first() else { return Err(ConnectPathsError::NoAddress) };
+        let (address, addresses) = (first.address(), addresses.to_vec());
+        on_thread(move || Self::connect(&addresses)).await.unwrap_or_else(|errno| {
+            let error = AddPathError::Queues(Error::System { action: "starting a thread", errno });
+            Err(ConnectPathsError::Path { address, error })
+        })
+    }
+
     fn with_unreachable(controller: Controller, unreachable: Vec<UnreachablePath>) -> Result<Self, Error> {
-        let subsystem = Self(Arc::new(Inner {
+        let subsystem = Self::without_paths(unreachable);
+        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
+        Ok(subsystem)
+    }
+
+    fn without_paths(unreachable: Vec<UnreachablePath>) -> Self {
+        Self(Arc::new(Inner {
             paths: Mutex::default(),
             policy: Mutex::default(),
             version: AtomicU64::new(1),
@@ -201,9 +273,7 @@ impl Subsystem {
             next_id: AtomicU32::new(0),
             bell: Bell::default(),
             unreachable,
-        }));
-        subsystem.keep(Arc::new(Path::new(subsystem.next_id(), controller)))?;
-        Ok(subsystem)
+        }))
     }
 
     fn next_id(&self) -> PathId {
@@ -233,23 +303,32 @@ impl Subsystem {
 
     /// Adds a controller that was connected, and knows the same open namespaces, as a path.
     fn join(&self, controller: Controller) -> Result<PathId, AddPathError> {
+        let waiter = controller.shared().waiter.another();
+        let path = run(self.join_with(controller, &waiter))?;
+        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
+        // Threads that have begun meanwhile and had looked at the paths before.
+        if let Err(error) = run(self.0.give_queues(&path, &waiter)) {
+            self.give_up(path.id);
+            return Err(AddPathError::Queues(error));
+        }
+        Ok(path.id)
+    }
+
+    /// As [`Subsystem::join`], waiting by `waiter`; who keeps the path is the caller's matter.
+    async fn join_with(&self, controller: Controller, waiter: &Waiter) -> Result<Arc<Path>, AddPathError> {
         let paths = self.0.paths();
         check_controller(&paths, &controller)?;
         let path = Arc::new(Path::new(self.next_id(), controller));
-        for head in self.open_namespaces() {
-            bind(&path, &head)?;
+        for head in open_namespaces(&paths) {
+            bind(&path, &head, waiter).await?;
         }
-        let threads: Vec<_> = lock(&self.0.threads).iter().filter_map(Weak::upgrade).collect();
-        for thread in &threads {
-            if let Err(error) = thread.join(&path) {
-                // Those that have it already let it go.
-                path.set_removed();
-                self.0.announce();
-                return Err(AddPathError::Queues(error));
-            }
+        if let Err(error) = self.0.give_queues(&path, waiter).await {
+            // Those that have it already let it go.
+            path.set_removed();
+            self.0.announce();
+            return Err(AddPathError::Queues(error));
         }
-        self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
-        Ok(path.id)
+        Ok(path)
     }
 
     /// Takes a path away and disconnects its controller; commands that are outstanding on it go on
@@ -483,7 +562,16 @@ impl Subsystem {
     /// As [`Controller::namespace`], of the path that was tried last; [`Error::PathsDiffer`] if one
     /// leads to another namespace than the others.
     pub fn namespace(&self, nsid: Nsid) -> Result<PathNamespace, Error> {
-        PathNamespace::open(self, nsid)
+        let shared = Arc::clone(self.controller().shared());
+        shared.run(PathNamespace::open(self, nsid, &shared.waiter))
+    }
+
+    /// Gives back the queues that calls which block have kept for later ones, so that others can
+    /// take them.
+    pub fn release_queues(&self) {
+        for path in self.0.paths().iter() {
+            path.controller.pool().clear();
+        }
     }
 
     /// A namespace is not used any more.
@@ -504,199 +592,19 @@ impl Subsystem {
         threads.retain(|thread| thread.strong_count() > 0);
         threads.push(thread);
     }
+}
 
-    /// The namespaces that are open over some path, one handle of each.
-    fn open_namespaces(&self) -> Vec<Namespace> {
-        let mut seen = BTreeSet::new();
-        let handles = self.0.paths().iter().flat_map(|path| path.handles()).collect::<Vec<_>>();
-        handles.into_iter().filter(|handle| seen.insert(handle.head())).collect()
-    }
+/// The namespaces that are open over some path, one handle of each, of a path that is live where
+/// there is one.
+fn open_namespaces(paths: &[Arc<Path>]) -> Vec<Namespace> {
+    let mut seen = BTreeSet::new();
+    let (live, away): (Vec<_>, Vec<_>) = paths.iter().partition(|path| path.controller.state() == State::Live);
+    let handles = live.iter().chain(&away).flat_map(|path| path.handles()).collect::<Vec<_>>();
+    handles.into_iter().filter(|handle| seen.insert(handle.head())).collect()
 }
 
 impl std::fmt::Debug for Subsystem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subsystem").field("paths", &self.0.paths().len()).field("state", &self.state()).finish()
     }
-}
-
-/// Why a path was not added.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum AddPathError {
-    /// It was not connected.
-    Connect(ConnectError),
-    /// It has another subsystem or another host than the paths that are there.
-    Names {
-        /// Which of them: `host NQN`.
-        what: &'static str,
-        /// Of the paths that are there.
-        here: String,
-        /// Of the one that was to be added.
-        there: String,
-    },
-    /// Its controller has another property than those of the paths that are there.
-    Controller {
-        /// Which: `serial number`.
-        what: &'static str,
-        /// Of the paths that are there.
-        here: String,
-        /// Of the one that was to be added.
-        there: String,
-    },
-    /// A namespace is another one there, or has another size or format.
-    Namespace {
-        /// Its number, the same over all paths.
-        nsid: Nsid,
-        /// What differs: `size in blocks`.
-        what: &'static str,
-        /// Of the paths that are there.
-        here: String,
-        /// Of the one that was to be added.
-        there: String,
-    },
-    /// A namespace belongs to its controller alone (NMIC): with the same number, another controller
-    /// has another one.
-    Private {
-        /// Its number, the same over all paths.
-        nsid: Nsid,
-    },
-    /// There are [`PATHS_MAX`] already.
-    TooMany,
-    /// The threads that send commands got no queue pairs over it.
-    Queues(Error),
-}
-
-impl From<ConnectError> for AddPathError {
-    fn from(error: ConnectError) -> Self {
-        Self::Connect(error)
-    }
-}
-
-impl AddPathError {
-    /// What came of connecting, if that failed.
-    #[must_use]
-    pub fn connect_kind(&self) -> Option<&ConnectErrorKind> {
-        if let Self::Connect(error) = self { Some(error.kind()) } else { None }
-    }
-}
-
-impl std::fmt::Display for AddPathError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Connect(error) => write!(f, "{error:#}"),
-            Self::Names { what, here, there } => write!(
-                f,
-                "not a path of the same device: the {what} is {there}, and {here} on the paths that are there; connect \
-                 with that one, or make a device of its own with --duplicate-connect"
-            ),
-            Self::Controller { what, here, there } => write!(
-                f,
-                "not a path of the same device: the controller's {what} is {there:?}, and {here:?} on the paths that \
-                 are there, although the subsystem's NQN is the same: two targets may have one subsystem only if they \
-                 have the same data; give one of them another NQN"
-            ),
-            Self::Namespace { nsid, what, here, there } => write!(
-                f,
-                "not a path of the same device: namespace {nsid} has the {what} {there}, and {here} on the paths that \
-                 are there: writing to both would mix two namespaces; look at the two targets' configurations"
-            ),
-            Self::Private { nsid } => write!(
-                f,
-                "not a path of the same device: namespace {nsid} is private to its controller (NMIC), so another \
-                 controller has another one; make a device of its own with --duplicate-connect"
-            ),
-            Self::TooMany => write!(f, "there are {PATHS_MAX} paths already: disconnect one of them first"),
-            Self::Queues(error) => write!(
-                f,
-                "the path is not used, because it has no queues for the device's threads: {error}; the target's limits \
-                 of queues say how many it grants"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for AddPathError {}
-
-/// Another path has to be of the same subsystem, for the same host.
-fn check_names(here: &Options, there: &Options) -> Result<(), AddPathError> {
-    let names = |options: &Options| {
-        [
-            ("subsystem NQN", options.nqn.to_string()),
-            ("host NQN", options.host_nqn.to_string()),
-            ("Host Identifier", options.host_id.to_string()),
-        ]
-    };
-    for ((what, here), (_, there)) in names(here).into_iter().zip(names(there)) {
-        if here != there {
-            return Err(AddPathError::Names { what, here, there });
-        }
-    }
-    Ok(())
-}
-
-/// Another path has to be another controller of the same subsystem.
-fn check_controller(paths: &[Arc<Path>], controller: &Controller) -> Result<(), AddPathError> {
-    let there = controller.identify();
-    let Some(first) = paths.first() else { return Ok(()) };
-    let here = first.controller.identify();
-    let names = [
-        ("serial number", here.serial_number().to_string(), there.serial_number().to_string()),
-        ("model number", here.model_number().to_string(), there.model_number().to_string()),
-    ];
-    for (what, here, there) in names {
-        if here != there {
-            return Err(AddPathError::Controller { what, here, there });
-        }
-    }
-    // Commands of two controllers with one identifier could not be told apart, as on Linux.
-    let same = paths.iter().find(|path| path.controller.id() == controller.id());
-    if same.is_some_and(|path| path.controller.state() == State::Live) {
-        let id = controller.id().to_string();
-        return Err(AddPathError::Controller { what: "identifier", here: format!("{id}, too"), there: id });
-    }
-    Ok(())
-}
-
-/// Opens a namespace over another path, which has to be the same there.
-fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
-    let nsid = head.nsid();
-    let here = describe(head);
-    let namespace = match path.controller.namespace(nsid) {
-        Ok(namespace) => namespace,
-        // It may be attached to some of the controllers only.
-        Err(Error::NoSuchNamespace(_)) => return Ok(()),
-        Err(error) => return Err(AddPathError::Queues(error)),
-    };
-    if !is_shared(head) || !is_shared(&namespace) {
-        return Err(AddPathError::Private { nsid });
-    }
-    let there = describe(&namespace);
-    let differs = || here.iter().zip(&there).find(|((_, here), (_, there))| here != there);
-    if let Some(((what, here), (_, there))) = differs() {
-        // What is known of it was overwritten by what was found there.
-        let _refreshed = head.refresh();
-        return Err(AddPathError::Namespace { nsid, what, here: here.clone(), there: there.clone() });
-    }
-    if head.head() != namespace.head() {
-        let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
-        return Err(AddPathError::Namespace { nsid, what, here, there });
-    }
-    path.bind(namespace);
-    Ok(())
-}
-
-/// Whether other controllers may have the namespace, too.
-fn is_shared(namespace: &Namespace) -> bool {
-    namespace.identify().nmic & nmic::SHARED != 0
-}
-
-/// What has to be the same over all paths.
-fn describe(namespace: &Namespace) -> [(&'static str, String); 4] {
-    let identifiers = namespace.identifiers();
-    [
-        ("identifiers", if identifiers.is_empty() { "none".to_owned() } else { identifiers }),
-        ("block size", namespace.block_bytes().to_string()),
-        ("size in blocks", namespace.blocks().to_string()),
-        ("protection information", format!("{:?}", namespace.protection())),
-    ]
 }

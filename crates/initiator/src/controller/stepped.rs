@@ -34,7 +34,8 @@
 //! There is no descriptor to wait for. A sequence may be able to continue after a step of the other
 //! end or of another sequence of the same controller, and at its deadline: [`Sequence::due`],
 //! [`QueuePair::due`]. Namespaces are opened and used by [`namespace`], [`read`], [`write()`],
-//! [`flush`], [`write_zeroes`] and [`deallocate`]. Calls that wait ([`Controller::admin`] and those
+//! [`flush`], [`write_zeroes`] and [`deallocate`]; several paths to a subsystem by [`subsystem()`],
+//! [`add_path`] and [`path_queue`]. Calls that wait ([`Controller::admin`] and those
 //! that run it, the rest of [`Namespace`], [`crate::Queues`]) are for controllers with a thread; of
 //! a stepped one they return [`Error::Stepped`].
 
@@ -51,7 +52,11 @@ use crate::admin;
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
+pub use crate::controller::paths::stepped::{
+    PathKeeper, PathQueue, SteppedPath, add_path, path_namespace, path_queue, subsystem,
+};
 use crate::controller::reauthenticate::{self, Reauthenticated};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::error::connect_error::ConnectError;
 use crate::options::Options;
@@ -74,7 +79,7 @@ pub struct Sequence<T> {
 pub type AdminQueue = Sequence<()>;
 
 impl<T> Sequence<T> {
-    fn new(waiter: Waiter, future: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(waiter: Waiter, future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), waiter }
     }
 
@@ -115,10 +120,16 @@ pub fn connect(options: &Options) -> Sequence<Result<(Controller, AdminQueue), C
     let options = options.clone();
     let waiter = Waiter::stepped(&options.clock);
     Sequence::new(waiter.clone(), async move {
-        let (controller, engine) = Controller::establish(options, waiter.clone(), Arc::default()).await?;
-        let admin_queue = Sequence::new(waiter, admin::run(Arc::clone(controller.shared()), engine));
+        let (controller, engine) = Controller::establish(options, waiter, Arc::default()).await?;
+        let admin_queue = serve(&controller, engine);
         Ok((controller, admin_queue))
     })
+}
+
+/// Serves the Admin Queue of a controller that was connected.
+pub(crate) fn serve(controller: &Controller, engine: Engine<Vec<u8>>) -> AdminQueue {
+    let shared = Arc::clone(controller.shared());
+    Sequence::new(shared.waiter.clone(), admin::run(shared, engine))
 }
 
 /// As [`Controller::queue_pair`]. The result has the same errors.

@@ -3,8 +3,10 @@
 //!
 //! The futures need no runtime. What blocks (name resolution, connecting, Identify) runs on a
 //! thread of its own that ends with it; pauses before a retry are kept by one thread per
-//! [`AsyncNamespace`], which exists while there are any.
+//! [`AsyncNamespace`], which exists while there are any. Over several paths another one has the
+//! queues, as long as the namespace is open.
 
+mod over_paths;
 mod pause;
 mod span;
 
@@ -17,12 +19,16 @@ use ebof_nvme::protection::INFORMATION_BYTES;
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::IntoBytes as _;
 
+use self::over_paths::PathTasks;
 use self::pause::Pauses;
 use self::span::Span;
 use crate::command::data::{Completion, Data, IoBuffer};
+use crate::command::retry::Retry;
 use crate::command::troubles::Trouble;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
+use crate::controller::paths::Subsystem;
+use crate::controller::paths::calls::PathNamespace;
 use crate::error::Error;
 use crate::error::state::State;
 use crate::queues::{IoError, Queues, outcome};
@@ -53,14 +59,29 @@ use crate::wait::on_thread::on_thread;
 /// # }
 /// ```
 pub struct AsyncNamespace<B: IoBuffer + 'static = Vec<u8>> {
-    queues: Queues<Span<B>>,
+    way: Way<B>,
     namespace: Namespace,
     pauses: Arc<Pauses>,
 }
 
+/// How commands get there.
+enum Way<B: IoBuffer + 'static> {
+    Queues(Queues<Span<B>>),
+    Paths(PathTasks<Span<B>>),
+}
+
+impl<B: IoBuffer + 'static> Clone for Way<B> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Queues(queues) => Self::Queues(queues.clone()),
+            Self::Paths(paths) => Self::Paths(paths.clone()),
+        }
+    }
+}
+
 impl<B: IoBuffer + 'static> Clone for AsyncNamespace<B> {
     fn clone(&self) -> Self {
-        Self { queues: self.queues.clone(), namespace: self.namespace.clone(), pauses: Arc::clone(&self.pauses) }
+        Self { way: self.way.clone(), namespace: self.namespace.clone(), pauses: Arc::clone(&self.pauses) }
     }
 }
 
@@ -80,12 +101,57 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         let opened = on_thread(move || {
             let namespace = controller.namespace(nsid)?;
             let pauses = Arc::new(Pauses::new(controller.options().clock.clone()));
-            Ok(Self { queues: Queues::new(&controller)?, namespace, pauses })
+            Ok(Self { way: Way::Queues(Queues::new(&controller)?), namespace, pauses })
         });
         opened.await.unwrap_or_else(|errno| Err(Error::System { action: "starting a thread", errno }))
     }
 
-    /// The namespace: its size, its blocks, its limits. Its own calls block.
+    /// Opens a namespace over all paths that lead to it: each command takes the path that is best,
+    /// and goes on over another one as those of [`PathNamespace`] do. Paths that are added later
+    /// are used, too. It connects one queue over each path, which one thread serves.
+    ///
+    /// ```no_run
+    /// use ebof_initiator::{AsyncNamespace, Options, Subsystem};
+    /// use ebof_nvme::{Nsid, uri::Uri};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nqn = "nqn.2014-08.org.example:drive0";
+    /// let first = Uri::parse(&format!("nvme+tcp://192.168.1.10:4420/{nqn}"))?;
+    /// let second = Uri::parse(&format!("nvme+tcp://192.168.2.10:4420/{nqn}"))?;
+    /// let addresses = [Options::from_uri(&first), Options::from_uri(&second)];
+    /// let subsystem = Subsystem::connect_async(&addresses).await?;
+    /// let namespace = AsyncNamespace::open_paths(&subsystem, Nsid(1)).await?;
+    /// let block = namespace.read(0, vec![0; namespace.info().block_bytes() as usize]).await?;
+    /// namespace.write(8, block, false).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Subsystem::namespace`] and [`PathQueue::new`](crate::PathQueue::new).
+    pub async fn open_paths(subsystem: &Subsystem, nsid: Nsid) -> Result<Self, Error> {
+        let subsystem = subsystem.clone();
+        let opened = on_thread(move || {
+            let paths = subsystem.namespace(nsid)?;
+            let namespace = paths.first().clone();
+            let pauses = Arc::new(Pauses::new(namespace.controller().options().clock.clone()));
+            Ok(Self { way: Way::Paths(PathTasks::new(paths)?), namespace, pauses })
+        });
+        opened.await.unwrap_or_else(|errno| Err(Error::System { action: "starting a thread", errno }))
+    }
+
+    /// The namespace over its paths, if it was opened by [`AsyncNamespace::open_paths`]. Its own
+    /// calls block.
+    #[must_use]
+    pub fn paths(&self) -> Option<&PathNamespace> {
+        match &self.way {
+            Way::Queues(_) => None,
+            Way::Paths(paths) => Some(paths.namespace()),
+        }
+    }
+
+    /// The namespace: its size, its blocks, its limits. Of several paths, over the one that it was
+    /// opened over first. Its own calls block.
     #[must_use]
     pub fn info(&self) -> &Namespace {
         &self.namespace
@@ -183,8 +249,9 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
     }
 
     /// Runs one command unchanged except for its NSID, which is set to this namespace's: for
-    /// reservations, Write Uncorrectable and the like. It is neither split nor retried: after
-    /// [`Error::Lost`] it may have been executed.
+    /// reservations, Write Uncorrectable and the like. It is neither split nor retried, but for
+    /// what another path of several can do ([`crate::PathQueue`]): after [`Error::Lost`] it may
+    /// have been executed.
     ///
     /// Any status of the controller is returned in the completion, whose `user` is 0.
     pub async fn submit(&self, sqe: Sqe, data: Data<B>) -> Completion<B> {
@@ -194,7 +261,7 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
             Data::FromHost(buffer) => Data::FromHost(Span::from_buffer(buffer)),
         };
         let sqe = sqe.with_nsid(self.namespace.nsid());
-        let Completion { user, result, data } = self.queues.submit_bound(self.namespace.binding(), sqe, data).await;
+        let Completion { user, result, data } = self.send(sqe, data).await;
         let data = match data {
             Data::None => Data::None,
             Data::ToHost(span) => span.into_buffer().map_or(Data::None, Data::ToHost),
@@ -214,7 +281,7 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         let mut rest = Rest::new(range, blocks);
         let mut recovery = Recovery::default();
         // Read for every command: the limit may change with a reconnect.
-        while let Some(part) = rest.part(self.namespace.max_blocks_without_data(opcode)) {
+        while let Some(part) = rest.part(self.least(|namespace| namespace.max_blocks_without_data(opcode))) {
             match self.attempt(command, self.namespace.encode(&part, opcode), Data::None).await {
                 Ok(_) => rest.done(&part, &mut recovery),
                 Err((reason, _)) => self.recover(&mut recovery, reason).await?,
@@ -238,7 +305,7 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         let block_bytes = self.namespace.block_bytes() as usize;
         let mut rest = Rest::new(range, blocks);
         let mut recovery = Recovery::default();
-        while let Some(part) = rest.part(u64::from(self.namespace.max_transfer_blocks())) {
+        while let Some(part) = rest.part(self.least(|namespace| namespace.max_transfer_blocks().into())) {
             let start = buffer.as_ref().len() - usize::try_from(rest.blocks).unwrap_or(usize::MAX) * block_bytes;
             let span = Span::part(buffer, start, part.blocks as usize * block_bytes);
             match self.attempt(command, self.namespace.encode(&part, opcode), data(span)).await {
@@ -275,7 +342,7 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         let blocks = self.namespace.block_count(range.slba, buffer.as_ref().len())?;
         let mut rest = Rest::new(range, blocks);
         let mut recovery = Recovery::default();
-        while let Some(part) = rest.part(self.namespace.max_compare_blocks()) {
+        while let Some(part) = rest.part(self.least(Namespace::max_compare_blocks)) {
             let extended = {
                 let start = buffer.as_ref().len() - usize::try_from(rest.blocks).unwrap_or(usize::MAX) * block_bytes;
                 let data = &buffer.as_ref()[start..][..part.blocks as usize * block_bytes];
@@ -309,8 +376,22 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         sqe: Sqe,
         data: Data<Span<B>>,
     ) -> Result<Data<Span<B>>, (Error, Data<Span<B>>)> {
-        let completion = self.queues.submit_bound(self.namespace.binding(), sqe, data).await;
-        outcome(command, completion)
+        outcome(command, self.send(sqe, data).await)
+    }
+
+    async fn send(&self, sqe: Sqe, data: Data<Span<B>>) -> Completion<Span<B>> {
+        match &self.way {
+            Way::Queues(queues) => queues.submit_bound(self.namespace.binding(), sqe, data).await,
+            Way::Paths(paths) => paths.submit(sqe, data).await,
+        }
+    }
+
+    /// A limit of the namespace: the least one of its paths.
+    fn least(&self, of: impl Fn(&Namespace) -> u64) -> u64 {
+        match &self.way {
+            Way::Queues(_) => of(&self.namespace),
+            Way::Paths(paths) => paths.namespace().least(of),
+        }
     }
 
     /// Waits until the command can be retried; gives the error back if it cannot. The rules are
@@ -319,8 +400,17 @@ impl<B: IoBuffer + 'static> AsyncNamespace<B> {
         if recovery.is_to_be_split(&reason) {
             return Ok(());
         }
-        let controller = self.queues.controller();
+        let controller = self.namespace.controller();
         let clock = &controller.options().clock;
+        if let Way::Paths(_) = &self.way {
+            // What is about a path, or a connection, the queue has waited for.
+            let status = reason.status().filter(|&status| Retry::from_status(status) == Retry::Soon);
+            let next = status.map(|_| recovery.after(&reason, clock.now(), controller.options()));
+            let Some(NextAttempt::After(pause)) = next else { return Err(reason) };
+            controller.note_trouble(Trouble::Repeated);
+            self.pauses.pause(pause).await;
+            return Ok(());
+        }
         let deadline = match recovery.after(&reason, clock.now(), controller.options()) {
             NextAttempt::After(pause) => {
                 controller.note_trouble(Trouble::Repeated);

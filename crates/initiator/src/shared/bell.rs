@@ -2,8 +2,9 @@
 //! namespaces.
 
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::wait::Waiter;
 use crate::wait::lock::lock;
 
 /// Counts how often it was rung. Nobody misses a ring: whoever waits says which one was the last.
@@ -22,6 +23,18 @@ impl Bell {
     /// How often it was rung.
     pub(crate) fn rung(&self) -> u64 {
         *lock(&self.rung)
+    }
+
+    /// As [`Bell::wait`], until `deadline`: gives way where it is stepped.
+    pub(crate) async fn wait_with(&self, waiter: &Waiter, seen: u64, deadline: Option<Instant>) {
+        if !waiter.is_stepped() {
+            let now = waiter.time.now();
+            return self.wait(seen, deadline.map(|deadline| deadline.saturating_duration_since(now)));
+        }
+        while self.rung() == seen && deadline.is_none_or(|deadline| waiter.time.now() < deadline) {
+            // It fails only where it sleeps.
+            let _stepped = waiter.wait(None, &[], deadline).await;
+        }
     }
 
     /// Waits until it was rung since it had been rung `seen` times, for at most `limit`.

@@ -17,7 +17,8 @@ use ebof_rdma::{Remote, Segments};
 use ebof_region::Buffer;
 use ebof_verbs::simulated::{self, Network};
 use ebof_verbs::{
-    Attributes, DeviceAttributes, Event, Handshake, Held, Listener, ListenerEvent, QueuePair, Request, WorkCompletion,
+    Attributes, DeviceAttributes, Event, Handshake, HeldMemory, Listener, ListenerEvent, QueuePair, Request,
+    WorkCompletion,
 };
 
 use crate::peer::{Answer, Executor, Shared, State, options};
@@ -255,11 +256,11 @@ struct Session {
     queue: u16,
     tags: u32,
     /// Commands whose data are being read, by tag.
-    fetching: HashMap<u32, (Sqe, Held, u32)>,
+    fetching: HashMap<u32, (Sqe, HeldMemory, u32)>,
     segments: HashMap<u16, Segments>,
     /// Data of commands that wait for their response.
     data: HashMap<u16, Vec<u8>>,
-    writing: HashMap<u32, Held>,
+    writing: HashMap<u32, HeldMemory>,
     /// Buffers to release when the response in this send slot was sent.
     sent: HashMap<u32, u32>,
     /// Commands that have no response yet.

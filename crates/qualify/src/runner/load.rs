@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebof_bench::{Job, LoadProgress, Report, Source, run_all};
 
-use super::steps::Step;
+use super::steps::RunStep;
 use super::{Observer, now_ms};
 use crate::conditions::{Observation, listener};
 use crate::device::Kind;

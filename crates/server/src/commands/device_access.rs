@@ -14,7 +14,7 @@ use crate::observe::log_limit::{self, LogSubject};
 use crate::shared::Shared;
 use crate::shared::mailbox::CommandRef;
 use crate::shared::reactor_context::ReactorContext;
-use crate::shared::shares::{Held, HeldCommands, KnownLane, Ticket, request_of};
+use crate::shared::shares::{HeldCommands, HeldRequest, KnownLane, Ticket, request_of};
 
 /// How the commands of one connection reach their devices.
 pub(crate) struct DeviceAccess {
@@ -111,7 +111,7 @@ impl DeviceAccess {
         if self.held.is_empty() {
             return None;
         }
-        self.held.take(slot).map(|Held { device, operation, .. }| (device, operation))
+        self.held.take(slot).map(|HeldRequest { device, operation, .. }| (device, operation))
     }
 
     /// A command is given up: the buffer of what it was to ask of its device.

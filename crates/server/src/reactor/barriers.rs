@@ -1,7 +1,7 @@
 //! Barriers: when nothing older that changes certain bytes is left at a device.
 
 use super::connection_table::ConnectionTable;
-use crate::commands::command::Phase;
+use crate::commands::command::CommandPhase;
 use crate::shared::Shared;
 use crate::shared::mailbox::Barrier;
 

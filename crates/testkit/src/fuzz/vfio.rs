@@ -4,7 +4,7 @@
 use ebof_nvme::property::{Cap, Version};
 use ebof_nvme::{Cid, Cqe, QueueId, Sqe, Status};
 use ebof_vfio::function::Action;
-use ebof_vfio::interrupts::Change;
+use ebof_vfio::interrupts::VectorChange;
 use ebof_vfio::message::{DESCRIPTORS_MAX, Decoder, MESSAGE_BYTES_MAX};
 use ebof_vfio::pci::Identity;
 use ebof_vfio::pointer::{DESCRIPTORS_MAX as SGL_DESCRIPTORS_MAX, walk};

@@ -7,7 +7,12 @@ use ebof_vfio::message::{InterruptAction, InterruptData, SetInterrupts};
 use ebof_vfio::pci::{Identity, PENDING_BITS, VECTOR_TABLE};
 use ebof_vfio::{Errno, PciFunction};
 
-fn set(vectors: &mut Vectors, range: (u32, u32), action: InterruptAction, data: InterruptData<'_>) -> Vec<Change> {
+fn set(
+    vectors: &mut Vectors,
+    range: (u32, u32),
+    action: InterruptAction,
+    data: InterruptData<'_>,
+) -> Vec<VectorChange> {
     let mut changes = Vec::new();
     let descriptors = if data == InterruptData::Descriptors { range.1 as usize } else { 0 };
     let set = SetInterrupts { index: MSIX, start: range.0, count: range.1, action, data };

@@ -5,7 +5,6 @@
 //! then is repeated as its [`Fate`] says.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use ebof_nvme::identify::{IdentifyNamespace, ProtectionType};
 use ebof_nvme::io::BlockRange;
@@ -14,23 +13,23 @@ use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use super::access::Rank;
-use super::path::{Path, PathId};
+use super::call::PathCall;
+use super::path::{Path, PathId, outage};
 use super::policy::{Candidate, Chooser, PathPolicy};
-use super::{AddPathError, Inner, Subsystem, bind, node};
+use super::reservations::PathReservations;
+use super::sameness::{AddPathError, bind};
+use super::{Inner, Subsystem, node};
 use crate::command::data::AdminData;
 use crate::command::fate::Fate;
-use crate::command::retry::Retry;
-use crate::command::troubles::Trouble;
 use crate::controller::namespace::{FailedAttempt, Namespace, split, with_information};
 use crate::error::state::State;
 use crate::error::{Error, PathsDiffer};
 use crate::options::Options;
 use crate::queue::TransferPiece;
-use crate::requeue::recovery::{NextAttempt, Recovery};
-use crate::shared::fence::Fence;
+use crate::requeue::Outage;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
-use crate::wait::run;
+use crate::wait::{Waiter, run};
 
 /// A namespace over all paths of its subsystem, for any number of threads. Cheap to clone. It keeps
 /// the paths connected, until [`Subsystem::disconnect`].
@@ -70,40 +69,28 @@ enum Chosen {
     Nothing,
 }
 
-/// A call, and what it has been through.
-struct Call<'n> {
-    namespace: &'n PathNamespace,
-    command: &'static str,
-    fate: Fate,
-    recovery: Recovery,
-    /// Paths over which it failed since the last pause.
-    failed: Vec<PathId>,
-    /// Since when no path has a connection.
-    lost_since: Option<Instant>,
-    /// Since when controllers that are live let it have no queue.
-    refused_since: Option<Instant>,
-    last: Option<Error>,
-}
-
-/// How long a longest pause is, while something is waited for that may not be announced.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-
 impl PathNamespace {
     /// See [`Subsystem::namespace`].
-    pub(super) fn open(subsystem: &Subsystem, nsid: Nsid) -> Result<Self, Error> {
+    pub(super) async fn open(subsystem: &Subsystem, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
+        let paths = subsystem.inner().paths();
+        let live = || paths.iter().filter(|path| path.controller.state() == State::Live);
         let (mut first, mut last): (Option<Namespace>, _) = (None, None);
-        for path in subsystem.inner().paths().iter().filter(|path| path.controller.state() == State::Live) {
-            let Some(first) = &first else {
-                match path.controller.namespace(nsid) {
-                    Ok(namespace) => {
-                        path.bind(namespace.clone());
-                        first = Some(namespace);
-                    }
-                    Err(error) => last = Some(error),
+        for path in live() {
+            match Namespace::open(path.controller.clone(), nsid, waiter).await {
+                Ok(namespace) => {
+                    path.bind(namespace.clone());
+                    first = Some(namespace);
+                    break;
                 }
-                continue;
-            };
-            match bind(path, first) {
+                Err(error) => last = Some(error),
+            }
+        }
+        let lost = || last.unwrap_or_else(|| subsystem.controller().shared().not_connected());
+        let first = first.ok_or_else(lost)?;
+        // Those that are away are bound when they are back. Of those that come back now, some were
+        // not live before, and their keepers have found nothing open.
+        for path in live().filter(|path| !path.bindings().contains_key(&first.head())) {
+            match bind(path, &first, waiter).await {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
                     let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };
@@ -115,9 +102,7 @@ impl PathNamespace {
             }
         }
         subsystem.inner().announce();
-        let lost = || last.unwrap_or_else(|| subsystem.controller().shared().not_connected());
-        let namespace = first.ok_or_else(lost)?;
-        Ok(Self(Arc::new(Opened { subsystem: subsystem.clone(), namespace, choice: Mutex::default() })))
+        Ok(Self(Arc::new(Opened { subsystem: subsystem.clone(), namespace: first, choice: Mutex::default() })))
     }
 
     /// The subsystem, with the paths.
@@ -183,10 +168,19 @@ impl PathNamespace {
     /// The most blocks that one command may transfer over any of the paths.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
+        self.least(Namespace::max_transfer_blocks)
+    }
+
+    /// The least of what the namespace has over its paths.
+    pub(crate) fn least<T: Ord>(&self, of: impl Fn(&Namespace) -> T) -> T {
         let paths = self.inner().paths();
         let handles = paths.iter().filter_map(|path| path.handle(self.head()));
-        let least = handles.map(|handle| handle.max_transfer_blocks()).min();
-        least.unwrap_or_else(|| self.0.namespace.max_transfer_blocks())
+        handles.map(|handle| of(&handle)).min().unwrap_or_else(|| of(&self.0.namespace))
+    }
+
+    /// The namespace over the path that it was opened over first.
+    pub(crate) fn first(&self) -> &Namespace {
+        &self.0.namespace
     }
 
     /// Whether it is still there, over one of the paths.
@@ -297,6 +291,12 @@ impl PathNamespace {
         Ok(())
     }
 
+    /// The reservations of this host, and the others', whichever path leads there.
+    #[must_use]
+    pub fn reservations(&self) -> PathReservations {
+        PathReservations::new(self.clone())
+    }
+
     fn transfer(
         &self,
         command: &'static str,
@@ -305,43 +305,67 @@ impl PathNamespace {
         blocks: u64,
         data: &mut AdminData<'_>,
     ) -> Result<(), Error> {
-        self.execute(command, opcode, |path| path.transfer_pieces(opcode, range, blocks), data)
+        let call = PathCall::new(self, command, Fate::of(opcode, false));
+        self.execute(call, |path| path.transfer_pieces(opcode, range, blocks), data, || Ok(false))
     }
 
     fn without_data(&self, command: &'static str, opcode: u8, range: BlockRange, blocks: u64) -> Result<(), Error> {
         self.0.namespace.check_range(range.slba, blocks)?;
         let pieces = |path: &Namespace| path.pieces_without_data(opcode, range, blocks);
-        self.execute(command, opcode, pieces, &mut AdminData::None)
+        let call = PathCall::new(self, command, Fate::of(opcode, false));
+        self.execute(call, pieces, &mut AdminData::None, || Ok(false))
     }
 
     /// One command.
     fn one(&self, command: &'static str, sqe: Sqe, data: &[u8]) -> Result<(), Error> {
-        let length = u32::try_from(data.len()).map_err(|_| Error::TooLarge { bytes: data.len() })?;
+        let data = &mut if data.is_empty() { AdminData::None } else { AdminData::FromHost(data) };
+        self.execute_one(command, sqe, data, Fate::of(sqe.opcode, false), || Ok(false))
+    }
+
+    /// One command. `is_done` is asked when its connection was lost, and the controller that had it
+    /// executes it no more: whether it has been executed. If not, it is repeated.
+    ///
+    /// # Errors
+    /// As [`PathNamespace::read`].
+    pub(super) fn execute_one(
+        &self,
+        command: &'static str,
+        sqe: Sqe,
+        data: &mut AdminData<'_>,
+        fate: Fate,
+        is_done: impl FnMut() -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let bytes = match data {
+            AdminData::None => 0,
+            AdminData::ToHost(buffer) => buffer.len(),
+            AdminData::FromHost(bytes) => bytes.len(),
+        };
+        let length = u32::try_from(bytes).map_err(|_| Error::TooLarge { bytes })?;
         let piece =
             |path: &Namespace| std::iter::once(TransferPiece { sqe: sqe.with_nsid(path.nsid()), start: 0, length });
-        let data = &mut if length == 0 { AdminData::None } else { AdminData::FromHost(data) };
-        self.execute(command, sqe.opcode, piece, data)
+        self.execute(PathCall::new(self, command, fate), piece, data, is_done)
     }
 
     /// Runs all pieces, which `pieces` makes for a path, over one path after the other until one
     /// has done it.
     fn execute<I: Iterator<Item = TransferPiece>>(
         &self,
-        command: &'static str,
-        opcode: u8,
+        mut call: PathCall<'_>,
         pieces: impl Fn(&Namespace) -> I,
         data: &mut AdminData<'_>,
+        mut is_done: impl FnMut() -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        let mut call = Call::new(self, command, Fate::of(opcode, false));
         loop {
             let seen = self.inner().bell.rung();
-            match self.choose(&call.failed) {
+            match self.choose(call.failed()) {
                 Chosen::Path(path, handle) => {
-                    call.lost_since = None;
-                    let Err(failed) = self.attempt(&path, &handle, command, pieces(&handle), data) else {
+                    let Err(failed) = self.attempt(&path, &handle, call.command(), pieces(&handle), data) else {
                         return Ok(());
                     };
-                    call.after(&path, failed, seen)?;
+                    let may_be_done = call.after(&path, failed, seen)?;
+                    if may_be_done && is_done()? {
+                        return Ok(());
+                    }
                 }
                 Chosen::FailedOnly => call.pause(seen),
                 Chosen::Nothing => call.wait_for_path(seen)?,
@@ -366,11 +390,11 @@ impl PathNamespace {
         done
     }
 
-    fn inner(&self) -> &Inner {
+    pub(super) fn inner(&self) -> &Inner {
         self.subsystem().inner()
     }
 
-    fn options(&self) -> &Options {
+    pub(super) fn options(&self) -> &Options {
         self.0.namespace.controller().options()
     }
 
@@ -435,7 +459,7 @@ impl PathNamespace {
 
     /// A path refuses commands, or has lost the namespace. Returns whether another one may take
     /// them: until something changes, this one is not asked again.
-    fn refuse(&self, id: PathId) -> bool {
+    pub(super) fn refuse(&self, id: PathId) -> bool {
         let (paths, nsid) = (self.inner().paths(), self.nsid().0);
         let mut choice = lock(&self.0.choice);
         let takes = |path: &Path| {
@@ -451,164 +475,16 @@ impl PathNamespace {
 
     /// Whether another path than this one, which has lost the namespace for good, may still give
     /// access to it.
-    fn may_come_back(&self, id: PathId) -> bool {
+    pub(super) fn may_come_back(&self, id: PathId) -> bool {
         let (paths, nsid) = (self.inner().paths(), self.nsid().0);
         let mut others = paths.iter().filter(|path| path.id != id && path.is_enabled());
         others.any(|path| path.access().rank(nsid) != Rank::Lost)
     }
 
-    /// The best state of the paths that lead to it.
-    fn state(&self) -> State {
+    /// Why none of the paths that lead to it takes commands.
+    pub(super) fn outage(&self) -> Outage {
         let (paths, head) = (self.inner().paths(), self.head());
-        let leads = |path: &&Arc<Path>| path.is_enabled() && path.bindings().contains_key(&head);
-        let states: Vec<State> = paths.iter().filter(leads).map(|path| path.controller.state()).collect();
-        let order = [State::Live, State::Reconnecting, State::Dead];
-        order.into_iter().find(|state| states.contains(state)).unwrap_or(State::Disconnected)
-    }
-}
-
-impl<'n> Call<'n> {
-    fn new(namespace: &'n PathNamespace, command: &'static str, fate: Fate) -> Self {
-        Self {
-            namespace,
-            command,
-            fate,
-            recovery: Recovery::default(),
-            failed: Vec::new(),
-            lost_since: None,
-            refused_since: None,
-            last: None,
-        }
-    }
-
-    fn now(&self) -> Instant {
-        self.namespace.options().clock.now()
-    }
-
-    /// Waits until another attempt may be made, after one that has failed over `path`. `seen` is
-    /// what the bell had said before.
-    ///
-    /// # Errors
-    /// The call has failed.
-    fn after(&mut self, path: &Path, failed: FailedAttempt, seen: u64) -> Result<(), Error> {
-        let FailedAttempt { error, fence } = failed;
-        if self.recovery.is_to_be_split(&error) {
-            return Ok(());
-        }
-        let troubles = &path.controller.shared().troubles;
-        if error.is_connection() {
-            troubles.note(Trouble::Repeated);
-            self.failed.push(path.id);
-            return self.after_loss(error, fence);
-        }
-        self.refused_since = None;
-        if is_about_path(&error) && self.namespace.refuse(path.id) {
-            troubles.note(Trouble::Repeated);
-            return Ok(());
-        }
-        // The others may refuse it now, and give access later.
-        let is_lost_here = error.status().is_some_and(|status| status.is(Status::ANA_PERSISTENT_LOSS));
-        let error = if is_lost_here && self.namespace.may_come_back(path.id) {
-            Error::Status { command: self.command, status: Status::ANA_INACCESSIBLE }
-        } else {
-            error
-        };
-        match self.recovery.after(&error, self.now(), self.namespace.options()) {
-            NextAttempt::After(pause) => {
-                troubles.note(Trouble::Repeated);
-                let is_on_path = error.status().map(Retry::from_status) == Some(Retry::Path);
-                if is_on_path {
-                    self.namespace.inner().bell.wait(seen, Some(pause));
-                } else {
-                    std::thread::sleep(pause);
-                }
-                self.last = Some(error);
-                Ok(())
-            }
-            NextAttempt::OnceLive { .. } | NextAttempt::Never => Err(error),
-        }
-    }
-
-    fn after_loss(&mut self, error: Error, fence: Option<Arc<Fence>>) -> Result<(), Error> {
-        let now = self.now();
-        let fence = fence.filter(|_| error.is_fate_unknown());
-        let is_refused = matches!(error, Error::Connect(_));
-        let refused_since = self.refused_since.filter(|_| is_refused).unwrap_or(now);
-        self.refused_since = is_refused.then_some(refused_since);
-        let limit = self.namespace.options().ctrl_loss_tmo;
-        if limit.is_some_and(|limit| is_refused && now.saturating_duration_since(refused_since) >= limit) {
-            return Err(error);
-        }
-        match (fence, self.fate) {
-            (None, _) | (_, Fate::Repeat) => {
-                self.last = Some(error);
-                Ok(())
-            }
-            (Some(_), Fate::Fail) => Err(error),
-            (Some(fence), Fate::Wait) => {
-                self.last = Some(error);
-                self.wait_for(&fence)
-            }
-        }
-    }
-
-    /// Waits until the lost controller executes nothing any more.
-    fn wait_for(&mut self, fence: &Fence) -> Result<(), Error> {
-        loop {
-            let seen = self.namespace.inner().bell.rung();
-            let now = self.now();
-            if fence.is_over(now) {
-                return Ok(());
-            }
-            self.check_state()?;
-            let until_end = fence.ends_at().map(|end| end.saturating_duration_since(now));
-            let pause = self.recovery.next_loss_pause().min(until_end.unwrap_or(LOOK_INTERVAL));
-            self.namespace.inner().bell.wait(seen, Some(pause));
-        }
-    }
-
-    /// Each path that is there has failed just now.
-    fn pause(&mut self, seen: u64) {
-        self.failed.clear();
-        let pause = self.recovery.next_loss_pause();
-        self.namespace.inner().bell.wait(seen, Some(pause));
-    }
-
-    /// No path has a connection: waits for one.
-    fn wait_for_path(&mut self, seen: u64) -> Result<(), Error> {
-        self.check_state()?;
-        self.pause(seen);
-        Ok(())
-    }
-
-    /// Whether it is worth waiting for a path.
-    fn check_state(&mut self) -> Result<(), Error> {
-        let now = self.now();
-        let is_over = match self.namespace.state() {
-            State::Live => {
-                self.lost_since = None;
-                false
-            }
-            State::Reconnecting => {
-                let lost_for = now.saturating_duration_since(*self.lost_since.get_or_insert(now));
-                self.namespace.options().fast_io_fail_tmo.is_some_and(|limit| lost_for >= limit)
-            }
-            State::Disconnected | State::Dead => true,
-        };
-        if !is_over {
-            return Ok(());
-        }
-        let not_connected = || self.namespace.subsystem().controller().shared().not_connected();
-        Err(self.last.take().unwrap_or_else(not_connected))
-    }
-}
-
-/// Whether another path may have another answer.
-fn is_about_path(error: &Error) -> bool {
-    match error {
-        Error::Status { status, .. } => Retry::is_about_path(*status),
-        Error::NoSuchNamespace(_) | Error::Replaced { .. } | Error::Format { .. } | Error::NoFreeQueue { .. } => true,
-        _ => false,
+        outage(paths.iter().map(|path| &**path).filter(|path| path.is_enabled() && path.bindings().contains_key(&head)))
     }
 }
 

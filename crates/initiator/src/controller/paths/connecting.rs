@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{AddPathError, PATHS_MAX, Subsystem, check_names};
+use super::sameness::{AddPathError, check_names};
+use super::{PATHS_MAX, Subsystem};
 use crate::controller::Controller;
 use crate::error::connect_error::ConnectError;
 use crate::options::Options;

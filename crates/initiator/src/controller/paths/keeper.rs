@@ -1,8 +1,9 @@
-//! The keeper of a path: a thread that asks what the path is good for, and what became of its
-//! commands when it was lost.
+//! The keeper of a path: it asks what the path is good for, and what became of its commands when it
+//! was lost.
 //!
 //! It may wait for its own controller, and for another one's answer; so each path has its own, and
-//! a path that does not answer keeps no other waiting.
+//! a path that does not answer keeps no other waiting. It is a sequence: a thread runs it to its
+//! end, and the caller of a stepped host steps it ([`crate::stepped`]).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,15 +19,18 @@ use rustix::io::Errno;
 use super::Inner;
 use super::access::PathAccess;
 use super::path::Path;
-use crate::command::data::AdminData;
+use crate::command::data::Data;
 use crate::controller::Controller;
 use crate::error::state::State;
 use crate::error::{Error, Loss};
 use crate::shared::fence::Fence;
 use crate::shared::{ControllerMessage, Info};
+use crate::wait::{Waiter, run};
 
 /// How long an answer may take that is asked for here.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the last answer may take of a path that has not answered, while others do.
+const ANSWER_AGAIN: Duration = Duration::from_millis(100);
 /// How often a path is looked at that has outstanding commands, while there are other paths.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Pauses between two attempts to have a controller reset, doubled up to the last.
@@ -40,21 +44,34 @@ const ACCESS_BYTES: usize = 4096;
 /// Associations that were lost, whose controllers may still execute commands.
 const LOST_MAX: usize = 16;
 
-/// Starts the keeper of a path. It ends when the path is removed, or nobody has the subsystem.
+/// Starts the thread of a path's keeper. It ends when the path is removed, or nobody has the
+/// subsystem.
 ///
 /// # Errors
 /// The system starts no thread.
 pub(super) fn start(subsystem: Weak<Inner>, path: Arc<Path>) -> Result<(), Error> {
     let thread = std::thread::Builder::new().name(format!("nvme-path-{}", path.id.0));
-    let started = thread.spawn(move || Keeper::new(path).run(&subsystem));
+    let started = thread.spawn(move || run(keep(subsystem, path)));
     started.map(drop).map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
         Error::System { action: "starting the thread of a path", errno }
     })
 }
 
+/// Keeps a path until it is removed, or nobody has the subsystem.
+pub(super) async fn keep(subsystem: Weak<Inner>, path: Arc<Path>) {
+    let waiter = path.controller.shared().waiter.another();
+    keep_with(subsystem, path, waiter).await;
+}
+
+/// As [`keep`], waiting by `waiter`.
+pub(super) async fn keep_with(subsystem: Weak<Inner>, path: Arc<Path>, waiter: Waiter) {
+    Keeper::new(path, waiter).run(&subsystem).await;
+}
+
 struct Keeper {
     path: Arc<Path>,
+    waiter: Waiter,
     /// The present association, or the last one.
     info: Arc<Info>,
     /// Earlier ones that have not ended yet.
@@ -87,37 +104,37 @@ enum Reset {
 }
 
 impl Keeper {
-    fn new(path: Arc<Path>) -> Self {
+    fn new(path: Arc<Path>, waiter: Waiter) -> Self {
         let info = path.controller.shared().info();
-        Self { path, info, lost: Vec::new(), access_of: None, access_due: None, probed: None }
+        Self { path, waiter, info, lost: Vec::new(), access_of: None, access_due: None, probed: None }
     }
 
-    fn run(mut self, subsystem: &Weak<Inner>) {
+    async fn run(mut self, subsystem: &Weak<Inner>) {
         let shared = Arc::clone(self.path.controller.shared());
         loop {
             let seen = shared.bell.rung();
             let Some(inner) = subsystem.upgrade() else { return };
-            let due = self.step(&inner);
+            let due = self.step(&inner).await;
             // What it loses when it is disconnected is seen to the end.
             if self.path.is_removed() && shared.state() != State::Live && self.lost.is_empty() {
                 return;
             }
             drop(inner);
-            let now = shared.waiter.time.now();
-            shared.bell.wait(seen, due.map(|due| due.saturating_duration_since(now)));
+            shared.bell.wait_with(&self.waiter, seen, due).await;
         }
     }
 
     fn now(&self) -> Instant {
-        self.path.controller.shared().waiter.time.now()
+        self.waiter.time.now()
     }
 
     /// Does what is to be done. Returns when there will be more, if nothing happens before.
-    fn step(&mut self, inner: &Inner) -> Option<Instant> {
+    async fn step(&mut self, inner: &Inner) -> Option<Instant> {
         self.note_losses();
-        let of_access = self.read_access(inner);
-        let of_fences = self.end_fences(inner);
-        let of_probe = self.probe(inner);
+        inner.bind_late(&self.path, &self.waiter).await;
+        let of_access = self.read_access(inner).await;
+        let of_fences = self.end_fences(inner).await;
+        let of_probe = self.probe(inner).await;
         [of_access, of_fences, of_probe].into_iter().flatten().min()
     }
 
@@ -150,13 +167,13 @@ impl Keeper {
     }
 
     /// Has the controllers of lost associations reset, and tells whoever waits when one has ended.
-    fn end_fences(&mut self, inner: &Inner) -> Option<Instant> {
+    async fn end_fences(&mut self, inner: &Inner) -> Option<Instant> {
         for lost in &mut self.lost {
-            let now = self.path.controller.shared().waiter.time.now();
+            let now = self.waiter.time.now();
             let Some(instance) = lost.instance.filter(|_| !lost.fence.is_over(now) && now >= lost.next) else {
                 continue;
             };
-            match reset_through_others(inner, instance) {
+            match reset_through_others(inner, instance, &self.waiter).await {
                 Reset::Done => lost.fence.lift(),
                 Reset::Later => {
                     let [_, longest] = RESET_PAUSES;
@@ -181,7 +198,7 @@ impl Keeper {
     }
 
     /// Reads the access to the namespaces after a connect, and after each report that it changed.
-    fn read_access(&mut self, inner: &Inner) -> Option<Instant> {
+    async fn read_access(&mut self, inner: &Inner) -> Option<Instant> {
         let shared = Arc::clone(self.path.controller.shared());
         if shared.state() != State::Live || !PathAccess::is_reported(&self.info.identify) {
             return None;
@@ -191,7 +208,7 @@ impl Keeper {
         if is_read || self.access_due.is_some_and(|due| self.now() < due) {
             return self.access_due;
         }
-        match read_access(&self.path.controller) {
+        match read_access(&self.path.controller, &self.waiter).await {
             Ok(access) => {
                 self.access_of = Some((Arc::clone(&self.info), changes));
                 self.access_due = None;
@@ -217,7 +234,7 @@ impl Keeper {
     /// A path whose commands do not complete, while there are other paths, has to answer at least
     /// a Keep Alive. Without other paths, whoever waits loses nothing by waiting for Keep Alive's
     /// own time.
-    fn probe(&mut self, inner: &Inner) -> Option<Instant> {
+    async fn probe(&mut self, inner: &Inner) -> Option<Instant> {
         let shared = self.path.controller.shared();
         let is_other = |path: &Arc<Path>| path.id != self.path.id && path.controller.state() == State::Live;
         if shared.state() != State::Live || self.info.identify.kas.get() == 0 || !inner.paths().iter().any(is_other) {
@@ -230,10 +247,10 @@ impl Keeper {
             Some((at, _)) if now < at + PROBE_INTERVAL => return Some(at + PROBE_INTERVAL),
             Some((_, before)) if in_flight > 0 && before == completed => {
                 let generation = shared.generation();
-                let asked =
-                    self.path.controller.admin(Sqe::new(admin::KEEP_ALIVE), AdminData::None, Some(ANSWER_TIMEOUT));
-                // A target that stands still as a whole has no better path.
-                if matches!(asked, Err(Error::Timeout { .. })) && self.others_answer(inner) {
+                let is_silent = self.is_silent(ANSWER_TIMEOUT).await;
+                // A target that stands still as a whole has no better path. If it goes on just now,
+                // this one answers, too.
+                if is_silent && self.others_answer(inner).await && self.is_silent(ANSWER_AGAIN).await {
                     let (address, limit_ms) = (self.path.controller.options().address(), ANSWER_TIMEOUT.as_millis());
                     tracing::warn!(%address, limit_ms, "the path does not answer, and others do: it is given up");
                     shared.send(ControllerMessage::Lost { generation, loss: Loss::KeepAlive });
@@ -244,22 +261,32 @@ impl Keeper {
         self.probed = Some((now, completed));
         Some(next)
     }
-}
 
-impl Keeper {
+    /// Whether the path does not answer for as long as this.
+    async fn is_silent(&self, limit: Duration) -> bool {
+        let asked = ask_for_life(&self.path.controller, &self.waiter, limit).await;
+        matches!(asked, Err(Error::Timeout { .. }))
+    }
+
     /// Whether another path answers.
-    fn others_answer(&self, inner: &Inner) -> bool {
-        let paths = inner.paths();
-        let others = paths.iter().filter(|path| path.id != self.path.id && path.controller.state() == State::Live);
-        let mut answers = others.map(|path| {
-            path.controller.admin(Sqe::new(admin::KEEP_ALIVE), AdminData::None, Some(ANSWER_TIMEOUT)).is_ok()
-        });
-        answers.any(|is_there| is_there)
+    async fn others_answer(&self, inner: &Inner) -> bool {
+        for path in inner.paths().iter() {
+            let is_other = path.id != self.path.id && path.controller.state() == State::Live;
+            if is_other && ask_for_life(&path.controller, &self.waiter, ANSWER_TIMEOUT).await.is_ok() {
+                return true;
+            }
+        }
+        false
     }
 }
 
+async fn ask_for_life(controller: &Controller, waiter: &Waiter, limit: Duration) -> Result<(), Error> {
+    let sqe = Sqe::new(admin::KEEP_ALIVE);
+    controller.admin_with(waiter, sqe, Data::None, Some(limit)).await.map(drop)
+}
+
 /// Asks each controller that is there to reset another one, until one of them has done it.
-fn reset_through_others(inner: &Inner, instance: ControllerInstance) -> Reset {
+async fn reset_through_others(inner: &Inner, instance: ControllerInstance, waiter: &Waiter) -> Reset {
     let mut result = Reset::Refused;
     let paths = inner.paths();
     // Where none is there, one may come.
@@ -272,7 +299,7 @@ fn reset_through_others(inner: &Inner, instance: ControllerInstance) -> Reset {
             continue;
         }
         let address = controller.options().address();
-        match reset_through(controller, instance) {
+        match reset_through(controller, instance, waiter).await {
             Ok(Reset::Done) => {
                 tracing::info!(%address, controller = %instance.id, "the lost controller was reset through another path");
                 return Reset::Done;
@@ -289,8 +316,9 @@ fn reset_through_others(inner: &Inner, instance: ControllerInstance) -> Reset {
     result
 }
 
-fn reset_through(controller: &Controller, instance: ControllerInstance) -> Result<Reset, Error> {
-    let cqe = controller.admin(instance.reset_command(), AdminData::None, Some(ANSWER_TIMEOUT))?;
+async fn reset_through(controller: &Controller, instance: ControllerInstance, waiter: &Waiter) -> Result<Reset, Error> {
+    let ask = instance.reset_command();
+    let (cqe, _) = controller.admin_with(waiter, ask, Data::None, Some(ANSWER_TIMEOUT)).await?;
     let status = cqe.status();
     if status.is_success() && is_reset_at_once(&cqe) {
         return Ok(Reset::Done);
@@ -304,10 +332,12 @@ fn reset_through(controller: &Controller, instance: ControllerInstance) -> Resul
         tracing::info!(controller = %instance.id, %status, "Cross-Controller Reset was refused");
         return Ok(Reset::Refused);
     }
-    let mut log = vec![0; 4096];
+    let log = vec![0; 4096];
     let lsp = if is_full { cross_controller_reset_lsp::REMOVE_COMPLETED } else { 0 };
     let get = GetLogPage { lsp, ..GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, log.len() as u64) };
-    let read = controller.admin(get.encode(Nsid::NONE), AdminData::ToHost(&mut log), Some(ANSWER_TIMEOUT))?;
+    let get = get.encode(Nsid::NONE);
+    let (read, log) = controller.admin_with(waiter, get, Data::ToHost(log), Some(ANSWER_TIMEOUT)).await?;
+    let log = log.into_buffer().unwrap_or_default();
     if is_full {
         // Nothing was begun: an entry like it is of an earlier instance.
         return Ok(Reset::Later);
@@ -323,7 +353,7 @@ fn reset_through(controller: &Controller, instance: ControllerInstance) -> Resul
 }
 
 /// Reads the ANA log page, all of it by one command, so that it is of one moment.
-fn read_access(controller: &Controller) -> Result<PathAccess, Error> {
+async fn read_access(controller: &Controller, waiter: &Waiter) -> Result<PathAccess, Error> {
     let identify = controller.identify();
     let page_bytes = PathAccess::page_bytes(&identify);
     let most = controller.max_transfer_bytes().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
@@ -331,9 +361,10 @@ fn read_access(controller: &Controller) -> Result<PathAccess, Error> {
     let mut bytes = ACCESS_BYTES.min(most);
     let mut before = None;
     for _ in 0..ACCESS_TRIES {
-        let mut log = vec![0; bytes];
+        let log = Data::ToHost(vec![0; bytes]);
         let get = GetLogPage::new(Lid::ANA, bytes as u64).encode(Nsid::ALL);
-        let cqe = controller.admin(get, AdminData::ToHost(&mut log), Some(ANSWER_TIMEOUT))?;
+        let (cqe, log) = controller.admin_with(waiter, get, log, Some(ANSWER_TIMEOUT)).await?;
+        let log = log.into_buffer().unwrap_or_default();
         cqe.status().ok().map_err(|status| Error::Status { command: "Get Log Page (ANA)", status })?;
         let (access, missing) = PathAccess::parse(&log).ok_or(Error::Malformed("the ANA log page"))?;
         if missing == 0 {

@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ebof_nvme::Sqe;
 use ebof_nvme::opcode::nvm;
@@ -16,6 +17,7 @@ use crate::queue::QueuePair;
 use crate::shared::bindings::Binding;
 use crate::shared::fence::Fence;
 use crate::shared::maps::QueueClass;
+use crate::wait::Waiter;
 
 /// The queue pairs of one thread over one path.
 #[derive(Debug)]
@@ -27,27 +29,34 @@ pub(super) struct LaneQueues<B: IoBuffer> {
 #[derive(Debug)]
 struct Reads<B: IoBuffer> {
     queue: QueuePair<B>,
-    /// Holds the descriptors of both.
-    epoll: OwnedFd,
+    /// Holds the descriptors of both; `None` when stepped.
+    epoll: Option<OwnedFd>,
 }
 
 impl<B: IoBuffer> LaneQueues<B> {
     /// With `separate_reads` the controller must have a free queue in its read map, and one in the
     /// default map.
-    pub(super) fn new(controller: &Controller, separate_reads: bool) -> Result<Self, Error> {
-        let mut main = controller.queue_pair_of(QueueClass::Default)?;
+    pub(super) async fn new(controller: &Controller, separate_reads: bool, waiter: &Waiter) -> Result<Self, Error> {
+        let open = |class| {
+            let (shared, guard) = (Arc::clone(controller.shared()), Some(controller.guard()));
+            QueuePair::establish(shared, guard, Some(class), waiter.another())
+        };
+        let mut main = open(QueueClass::Default).await?;
         main.reconnect_aside();
         if !separate_reads {
             return Ok(Self { main, reads: None });
         }
-        let mut queue: QueuePair<B> = controller.queue_pair_of(QueueClass::Read)?;
+        let mut queue = open(QueueClass::Read).await?;
         queue.reconnect_aside();
+        if waiter.is_stepped() {
+            return Ok(Self { main, reads: Some(Reads { queue, epoll: None }) });
+        }
         let system = |errno| Error::System { action: "making an epoll descriptor", errno };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         for (number, queue) in [(0, main.as_fd()), (1, queue.as_fd())] {
             epoll::add(&epoll, queue, epoll::EventData::new_u64(number), epoll::EventFlags::IN).map_err(system)?;
         }
-        Ok(Self { main, reads: Some(Reads { queue, epoll }) })
+        Ok(Self { main, reads: Some(Reads { queue, epoll: Some(epoll) }) })
     }
 
     /// The identifier of the queue for everything but reads.
@@ -95,6 +104,12 @@ impl<B: IoBuffer> LaneQueues<B> {
         }
     }
 
+    /// When to poll again if nothing arrives before.
+    pub(super) fn due(&mut self) -> Option<Instant> {
+        let of_reads = self.reads.as_mut().and_then(|reads| reads.queue.due());
+        self.main.due().into_iter().chain(of_reads).min()
+    }
+
     /// Of the association whose commands have completed last, or were lost.
     pub(super) fn fence(&self) -> Arc<Fence> {
         self.main.fence()
@@ -103,6 +118,7 @@ impl<B: IoBuffer> LaneQueues<B> {
 
 impl<B: IoBuffer> AsFd for LaneQueues<B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reads.as_ref().map_or_else(|| self.main.as_fd(), |reads| reads.epoll.as_fd())
+        let of_both = self.reads.as_ref().and_then(|reads| reads.epoll.as_ref());
+        of_both.map_or_else(|| self.main.as_fd(), AsFd::as_fd)
     }
 }

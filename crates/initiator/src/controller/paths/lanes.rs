@@ -6,29 +6,33 @@
 //! command. What changes (paths, access, policy) is taken over between commands, when the
 //! subsystem's version is another one.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use ebof_nvme::{Nsid, Sqe};
+use ebof_nvme::{Nsid, Sqe, Status};
 use rustix::event::epoll;
 
 use super::access::{PathAccess, Rank};
 use super::lane::LaneQueues;
-use super::path::{Path, PathBindings, PathTally};
+use super::path::{Path, PathBindings, PathId, PathTally, outage};
 use super::policy::{Candidate, Chooser, PathPolicy, smoothed_us};
-use super::{Subsystem, Thread, node};
+use super::{Joining, Subsystem, Thread, node};
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
+use crate::command::fate::Fate;
 use crate::command::limits::Limits;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::error::state::State;
+use crate::requeue::Outage;
+use crate::requeue::verdict::{OtherPaths, PathVerdict};
 use crate::shared::bindings::Binding;
 use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
-use crate::wait::Waker;
 use crate::wait::lock::lock;
+use crate::wait::{Waiter, Waker};
 
 /// Paths without outstanding commands are polled every so many turns: something may have come for
 /// them that makes the descriptor readable.
@@ -48,8 +52,9 @@ pub struct Lanes<B: IoBuffer> {
     turns: u32,
     /// Where the next poll begins.
     next: usize,
-    /// Watches the first path's queue pairs itself, and those of others as they come.
-    front: OwnedFd,
+    /// Watches the first path's queue pairs itself, and those of others as they come; `None` when
+    /// stepped.
+    front: Option<OwnedFd>,
 }
 
 struct Lane<B: IoBuffer> {
@@ -74,16 +79,26 @@ struct Lane<B: IoBuffer> {
 /// Queue pairs over paths that were added: the thread takes them over.
 struct Newcomers<B: IoBuffer> {
     separate_reads: bool,
+    /// Those that the thread has, or will have: a path may be found twice while it joins.
+    known: Mutex<BTreeSet<PathId>>,
     waiting: Mutex<Vec<(Arc<Path>, LaneQueues<B>)>>,
     waker: Waker,
 }
 
 impl<B: IoBuffer + 'static> Thread for Newcomers<B> {
-    fn join(&self, path: &Arc<Path>) -> Result<(), Error> {
-        let queues = LaneQueues::new(&path.controller, self.separate_reads)?;
-        lock(&self.waiting).push((Arc::clone(path), queues));
-        self.waker.wake();
-        Ok(())
+    fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j> {
+        Box::pin(async move {
+            if !lock(&self.known).insert(path.id) {
+                return Ok(());
+            }
+            let queues = LaneQueues::new(&path.controller, self.separate_reads, waiter).await;
+            let queues = queues.inspect_err(|_| {
+                lock(&self.known).remove(&path.id);
+            })?;
+            lock(&self.waiting).push((Arc::clone(path), queues));
+            self.waker.wake();
+            Ok(())
+        })
     }
 
     fn wake(&self) {
@@ -167,21 +182,32 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     /// # Errors
     /// The queues of the first path cannot be connected, or those of one that is live.
     pub fn new(subsystem: &Subsystem, separate_reads: bool) -> Result<Self, Error> {
+        let shared = Arc::clone(subsystem.controller().shared());
+        shared.run(Self::establish(subsystem, separate_reads, &shared.waiter))
+    }
+
+    /// As [`Lanes::new`], waiting by `waiter`.
+    pub(super) async fn establish(subsystem: &Subsystem, separate_reads: bool, waiter: &Waiter) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
-        let paths = subsystem.inner().paths();
-        let first = paths.first().expect("a subsystem has a path");
-        let queues = LaneQueues::new(&first.controller, separate_reads)?;
+        let first = Arc::clone(subsystem.inner().paths().first().expect("a subsystem has a path"));
+        let queues = LaneQueues::new(&first.controller, separate_reads, waiter).await?;
         let again =
             |error: std::io::Error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::MFILE);
-        let front = queues.as_fd().try_clone_to_owned().map_err(again).map_err(system("duplicating a descriptor"))?;
-        let waker = first.controller.shared().waiter.waker().map_err(system("making an event descriptor"))?;
-        if let Some(descriptor) = waker.descriptor() {
-            watch(&front, descriptor)?;
-        }
-        let newcomers = Arc::new(Newcomers { separate_reads, waiting: Mutex::default(), waker });
+        let waker = waiter.waker().map_err(system("making an event descriptor"))?;
+        let front = match waker.descriptor() {
+            None => None,
+            Some(descriptor) => {
+                let front = queues.as_fd().try_clone_to_owned().map_err(again);
+                let front = front.map_err(system("duplicating a descriptor"))?;
+                watch(&front, descriptor)?;
+                Some(front)
+            }
+        };
+        let known = Mutex::new([first.id].into());
+        let newcomers = Arc::new(Newcomers { separate_reads, known, waiting: Mutex::default(), waker });
         let mut lanes = Self {
             subsystem: subsystem.clone(),
-            lanes: vec![Lane::new(Arc::clone(first), queues)],
+            lanes: vec![Lane::new(first, queues)],
             version: 0,
             policy: PathPolicy::default(),
             chooser: Chooser::default(),
@@ -193,10 +219,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
             newcomers: Arc::clone(&newcomers),
         };
         let thread: Arc<dyn Thread> = newcomers;
-        for path in &paths[1..] {
-            thread.join(path)?;
-        }
+        // Before the paths are looked at: one that is added now joins from either side.
         subsystem.enlist(Arc::downgrade(&thread) as Weak<dyn Thread>);
+        for path in subsystem.inner().paths().iter() {
+            thread.join(path, waiter).await?;
+        }
         lanes.refresh();
         Ok(lanes)
     }
@@ -208,7 +235,8 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         // Before what it counts.
         self.version = self.subsystem.inner().version();
         for (path, queues) in std::mem::take(&mut *lock(&self.newcomers.waiting)) {
-            match watch(&self.front, queues.as_fd()) {
+            let watched = self.front.as_ref().map_or(Ok(()), |front| watch(front, queues.as_fd()));
+            match watched {
                 Ok(()) => self.lanes.push(Lane::new(path, queues)),
                 Err(error) => tracing::error!(%error, "a path is not used"),
             }
@@ -216,7 +244,8 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         // The commands of a path that was removed are lost first.
         self.lanes.retain(|lane| !lane.path.is_removed() || lane.in_flight > 0);
         self.policy = self.subsystem.policy();
-        self.node = if self.lanes.len() > 1 { node::of_thread() } else { None };
+        let matters = self.lanes.len() > 1 && self.lanes.iter().any(|lane| lane.path.node.is_some());
+        self.node = if matters { node::of_thread() } else { None };
         let node = self.node;
         self.lanes.iter_mut().for_each(|lane| lane.refresh(node));
         self.candidates.reserve(self.lanes.len());
@@ -340,6 +369,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         }
     }
 
+    /// When to poll again if nothing arrives before.
+    pub(super) fn due(&mut self) -> Option<Instant> {
+        self.lanes.iter_mut().filter_map(|lane| lane.queues.due()).min()
+    }
+
     /// Whether the policy asks for latencies.
     #[must_use]
     pub fn wants_latency(&self) -> bool {
@@ -353,9 +387,42 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         lane.latency_us = smoothed_us(lane.latency_us, u32::try_from(took).unwrap_or(u32::MAX));
     }
 
-    /// The path refuses commands to a namespace, or has none there. Returns whether another one may
-    /// take them: until the access changes, this one is not asked again.
-    pub fn refuse(&mut self, lane: usize, head: Option<NamespaceHead>, nsid: Nsid) -> bool {
+    /// What becomes of a command to a namespace that has come back over a path with a status.
+    pub fn judge_status(
+        &mut self,
+        lane: usize,
+        head: Option<NamespaceHead>,
+        nsid: Nsid,
+        status: Status,
+    ) -> PathVerdict {
+        PathVerdict::of_status(status, &mut OnLane { lanes: self, lane, head, nsid })
+    }
+
+    /// What becomes of a command to a namespace that has come back over a path without a
+    /// completion, or was not sent.
+    pub fn judge(
+        &mut self,
+        lane: usize,
+        head: Option<NamespaceHead>,
+        nsid: Nsid,
+        error: &Error,
+        fate: Fate,
+    ) -> PathVerdict {
+        PathVerdict::of_error(error, fate, &mut OnLane { lanes: self, lane, head, nsid })
+    }
+
+    /// Why no path takes commands to a namespace; `None` if no path has a connection at all.
+    #[must_use]
+    pub fn outage(&self, head: Option<NamespaceHead>) -> Option<Outage> {
+        if self.state() != State::Live {
+            return None;
+        }
+        let leads = |lane: &&Lane<B>| head.is_some_and(|head| lane.bindings.contains_key(&head));
+        Some(outage(self.lanes.iter().filter(leads).map(|lane| &*lane.path)))
+    }
+
+    /// See [`OtherPaths::refuse`].
+    fn refuse(&mut self, lane: usize, head: Option<NamespaceHead>, nsid: Nsid) -> bool {
         let Some(head) = head.filter(|_| self.lanes.len() > 1) else { return false };
         let takes = |other: &Lane<B>| other.is_usable(head) && other.access.rank(nsid.0) <= Rank::NonOptimized;
         let may_go = self.lanes.iter().enumerate().any(|(number, other)| number != lane && takes(other));
@@ -365,18 +432,10 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         may_go
     }
 
-    /// Whether a path may still give access to a namespace that this one has lost for good: another
-    /// one that is there, or comes back.
-    #[must_use]
-    pub fn may_come_back(&self, lane: usize, nsid: Nsid) -> bool {
+    /// See [`OtherPaths::may_come_back`].
+    fn may_come_back(&self, lane: usize, nsid: Nsid) -> bool {
         let others = self.lanes.iter().enumerate().filter(|(number, other)| *number != lane && other.is_enabled);
         others.map(|(_, other)| other.access.rank(nsid.0)).any(|rank| rank != Rank::Lost)
-    }
-
-    /// What stands between a command that was lost on a path and its repetition.
-    #[must_use]
-    pub fn fence(&self, lane: usize) -> Arc<Fence> {
-        self.lanes[lane].queues.fence()
     }
 
     /// The state of the paths of this thread: live if one has a connection.
@@ -429,6 +488,28 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     }
 }
 
+/// A command that a path had, and its namespace.
+struct OnLane<'l, B: IoBuffer> {
+    lanes: &'l mut Lanes<B>,
+    lane: usize,
+    head: Option<NamespaceHead>,
+    nsid: Nsid,
+}
+
+impl<B: IoBuffer + 'static> OtherPaths for OnLane<'_, B> {
+    fn refuse(&mut self) -> bool {
+        self.lanes.refuse(self.lane, self.head, self.nsid)
+    }
+
+    fn may_come_back(&self) -> bool {
+        self.lanes.may_come_back(self.lane, self.nsid)
+    }
+
+    fn fence(&self) -> Option<Arc<Fence>> {
+        Some(self.lanes.lanes[self.lane].queues.fence())
+    }
+}
+
 /// Lets `front` be readable when `descriptor` is.
 fn watch(front: &OwnedFd, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
     epoll::add(front, descriptor, epoll::EventData::new_u64(3), epoll::EventFlags::IN)
@@ -439,7 +520,7 @@ impl<B: IoBuffer> AsFd for Lanes<B> {
     /// Readable when [`Lanes::poll`] has something to do. It stays the same whatever becomes of the
     /// paths.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.front.as_fd()
+        self.front.as_ref().expect("who waits for it is not stepped").as_fd()
     }
 }
 

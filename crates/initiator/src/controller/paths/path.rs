@@ -10,6 +10,8 @@ use super::access::PathAccess;
 use super::policy::smoothed_us;
 use crate::controller::Controller;
 use crate::controller::namespace::Namespace;
+use crate::error::state::State;
+use crate::requeue::Outage;
 use crate::shared::bindings::Binding;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
@@ -37,6 +39,8 @@ pub(super) struct Path {
     /// Keeps the namespaces open, so that their NSIDs are checked.
     handles: Mutex<BTreeMap<NamespaceHead, Namespace>>,
     bindings: Mutex<Arc<PathBindings>>,
+    /// The controller's generation in which namespaces were last bound that others had open.
+    bound_in: AtomicU64,
     tallies: Mutex<Vec<Weak<PathTally>>>,
     /// The calls that block, of all threads.
     calls: PathTally,
@@ -49,6 +53,25 @@ pub(super) struct Path {
 pub(super) struct PathTally {
     pub(super) in_flight: AtomicU32,
     pub(super) completed: AtomicU64,
+}
+
+/// Why none of these paths takes commands to the namespace to which all of them lead. Those that
+/// are switched off count if there are no others.
+pub(super) fn outage<'p>(paths: impl Iterator<Item = &'p Path>) -> Outage {
+    let (mut lost_last, mut otherwise) = (None, Outage::Dead);
+    for path in paths {
+        match path.controller.state() {
+            State::Dead | State::Disconnected => {}
+            _ if !path.is_enabled() => otherwise = Outage::Refused,
+            State::Live => return Outage::Refused,
+            State::Reconnecting => match path.controller.shared().info().fence.lost_at() {
+                Some(at) => lost_last = lost_last.max(Some(at)),
+                // It has come back just now.
+                None => return Outage::Refused,
+            },
+        }
+    }
+    lost_last.map_or(otherwise, Outage::Lost)
 }
 
 impl Path {
@@ -64,6 +87,7 @@ impl Path {
             access: Mutex::default(),
             handles: Mutex::default(),
             bindings: Mutex::default(),
+            bound_in: AtomicU64::new(0),
             tallies: Mutex::default(),
             calls: PathTally::default(),
             latency_us: AtomicU32::new(0),
@@ -115,6 +139,11 @@ impl Path {
 
     pub(super) fn bindings(&self) -> Arc<PathBindings> {
         Arc::clone(&lock(&self.bindings))
+    }
+
+    /// Whether namespaces were not bound yet in this generation of the controller; they are now.
+    pub(super) fn is_bound_late(&self, generation: u64) -> bool {
+        self.bound_in.swap(generation, Ordering::AcqRel) != generation
     }
 
     /// The namespace is open over this path.

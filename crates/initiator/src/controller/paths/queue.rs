@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebof_idle::{Idle, IdleStep};
 use ebof_nvme::command::Fuse;
-use ebof_nvme::{Nsid, Sqe, Status};
+use ebof_nvme::{Nsid, Sqe};
 use rustix::event::{PollFd, PollFlags};
 
 use super::calls::PathNamespace;
@@ -17,9 +18,10 @@ use crate::command::retry::{Retries, Retry};
 use crate::command::troubles::Trouble;
 use crate::error::Error;
 use crate::error::state::State;
+use crate::requeue::verdict::PathVerdict;
 use crate::requeue::{Requeue, Requeued};
 use crate::shared::opened::NamespaceHead;
-use crate::wait::{Time, shorter, wait};
+use crate::wait::{Time, Waiter, shorter, wait};
 
 /// A queue over all paths to a namespace, for one thread. Each command takes the path that is best;
 /// one that is refused because of its path, or lost with it, goes on over another one, as calls of
@@ -53,6 +55,13 @@ struct Sent {
     began: Option<Instant>,
 }
 
+impl Sent {
+    /// What may be done with it when it is not known whether it was executed.
+    fn fate(&self) -> Fate {
+        Fate::of(self.sqe.opcode, self.sqe.fuse() != Fuse::Normal)
+    }
+}
+
 impl<B> Requeued for Waiting<B> {
     fn retries(&mut self) -> &mut Retries {
         &mut self.sent.retries
@@ -70,7 +79,13 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
     /// # Errors
     /// As [`Lanes::new`].
     pub fn new(namespace: &PathNamespace) -> Result<Self, Error> {
-        let lanes = Lanes::new(namespace.subsystem(), false)?;
+        let shared = Arc::clone(namespace.subsystem().controller().shared());
+        shared.run(Self::establish(namespace, &shared.waiter))
+    }
+
+    /// As [`PathQueue::new`], waiting by `waiter`.
+    pub(super) async fn establish(namespace: &PathNamespace, waiter: &Waiter) -> Result<Self, Error> {
+        let lanes = Lanes::establish(namespace.subsystem(), false, waiter).await?;
         let controller = namespace.subsystem().controller();
         let options = controller.options();
         Ok(Self {
@@ -82,7 +97,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
             free: Vec::new(),
             failed: VecDeque::new(),
             completed: 0,
-            time: controller.shared().waiter.time.clone(),
+            time: waiter.time.clone(),
             idle: Idle::new(u64::from(options.spin_us)),
         })
     }
@@ -213,13 +228,15 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
         self.requeue.check_after().or((self.in_flight() > 0).then_some(SLEEP_MAX))
     }
 
+    /// When to poll again if nothing arrives before.
+    pub(super) fn due(&mut self) -> Option<Instant> {
+        let check = self.requeue.check_after().map(|pause| self.time.now() + pause);
+        self.lanes.due().into_iter().chain(check).min()
+    }
+
     /// Sends a command over a path, or keeps it for later. Returns whether it is off the requeue.
     fn send(&mut self, command: Waiting<B>) -> bool {
-        let Some(lane) = self.lanes.choose(Some(self.head), self.nsid) else {
-            self.requeue.note_loss();
-            self.requeue.put_back(command);
-            return false;
-        };
+        let Some(lane) = self.lanes.choose(Some(self.head), self.nsid) else { return self.without_path(command) };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sent.push(None);
             self.sent.len() - 1
@@ -232,23 +249,40 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
             }
             Err(SubmitError { reason, data }) => {
                 self.free.push(slot);
-                let waits = match &reason {
-                    Error::QueueFull => true,
-                    reason if reason.is_connection() => {
-                        self.requeue.note_loss();
+                let command = Waiting { sent, data };
+                if matches!(reason, Error::QueueFull) {
+                    self.requeue.put_back(command);
+                    return false;
+                }
+                let verdict = self.lanes.judge(lane, Some(self.head), self.nsid, &reason, command.sent.fate());
+                match self.requeue.keep_unsent(command, verdict) {
+                    Ok(()) => false,
+                    Err(command) => {
+                        self.fail(command, reason);
                         true
                     }
-                    // Another path may lead to it.
-                    _ => self.lanes.refuse(lane, Some(self.head), self.nsid),
-                };
-                if waits {
-                    self.requeue.put_back(Waiting { sent, data });
-                } else {
-                    self.failed.push_back(Completion { user: sent.user, result: Err(reason), data });
                 }
-                !waits
             }
         }
+    }
+
+    /// No path takes a command: it waits for one. Returns whether it is off the requeue.
+    fn without_path(&mut self, command: Waiting<B>) -> bool {
+        let Some(outage) = self.lanes.outage(Some(self.head)) else {
+            self.requeue.note_loss();
+            self.requeue.put_back(command);
+            return false;
+        };
+        if let Err(command) = self.requeue.park(command, outage) {
+            let error = self.lanes.not_connected();
+            self.fail(command, error);
+        }
+        true
+    }
+
+    fn fail(&mut self, command: Waiting<B>, error: Error) {
+        let Waiting { sent, data } = command;
+        self.failed.push_back(Completion { user: sent.user, result: Err(error), data });
     }
 
     /// Sends what waits, if there is a path; fails it if none is waited for any more.
@@ -256,10 +290,8 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
         self.requeue.end_pauses(|| self.lanes.path_changes());
         if self.requeue.is_given_up(|| self.lanes.state()) {
             let error = self.lanes.not_connected();
-            let commands = self.requeue.take_all();
-            let failed =
-                commands.map(|Waiting { sent, data }| Completion { user: sent.user, result: Err(error.clone()), data });
-            self.failed.extend(failed);
+            let commands = self.requeue.take_all().collect::<Vec<_>>();
+            commands.into_iter().for_each(|command| self.fail(command, error.clone()));
             return;
         }
         while !self.requeue.is_lost()
@@ -289,39 +321,28 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
                 }
                 Some(Completion { user, result: Ok(cqe), data })
             }
-            Ok(cqe) => {
-                let status = cqe.status();
-                let is_lost = status.is(Status::ANA_PERSISTENT_LOSS);
-                if !Retry::is_about_path(status) {
-                    return Some(Completion { user, result: Ok(cqe), data });
-                }
-                let command = Waiting { sent, data };
-                if self.lanes.refuse(lane, Some(self.head), self.nsid) {
-                    self.lanes.controller(lane).note_trouble(Trouble::Repeated);
-                    self.requeue.push(command);
-                    return None;
-                }
-                // The others may refuse it now, and give access later.
-                let waits = is_lost && self.lanes.may_come_back(lane, self.nsid);
-                match self.requeue.delay(command, if waits { Status::ANA_INACCESSIBLE } else { status }) {
-                    Ok(()) => None,
-                    Err(Waiting { data, .. }) => Some(Completion { user, result: Ok(cqe), data }),
-                }
+            Ok(cqe) if Retry::is_about_path(cqe.status()) => {
+                let verdict = self.lanes.judge_status(lane, Some(self.head), self.nsid, cqe.status());
+                let command = self.keep(lane, Waiting { sent, data }, verdict)?;
+                Some(Completion { user, result: Ok(cqe), data: command.data })
             }
             Err(error) if error.is_connection() && !is_gone => {
-                let fate = Fate::of(sent.sqe.opcode, sent.sqe.fuse() != Fuse::Normal);
-                self.lanes.controller(lane).note_trouble(Trouble::Repeated);
-                self.requeue.note_loss();
-                let command = Waiting { sent, data };
-                match fate {
-                    Fate::Repeat => self.requeue.push(command),
-                    Fate::Wait => self.requeue.hold(command, self.lanes.fence(lane)),
-                    Fate::Fail => return Some(Completion { user, result: Err(error), data: command.data }),
-                }
-                None
+                let verdict = self.lanes.judge(lane, Some(self.head), self.nsid, &error, sent.fate());
+                let command = self.keep(lane, Waiting { sent, data }, verdict)?;
+                Some(Completion { user, result: Err(error), data: command.data })
             }
-            Err(error) => Some(Completion { user, result: Err(error), data }),
+            result => Some(Completion { user, result, data }),
         }
+    }
+
+    /// Keeps a command that has come back over a path, as `verdict` says; gives it back if it has
+    /// failed.
+    fn keep(&mut self, lane: usize, command: Waiting<B>, verdict: PathVerdict) -> Option<Waiting<B>> {
+        let kept = self.requeue.keep(command, verdict);
+        if kept.is_ok() {
+            self.lanes.controller(lane).note_trouble(Trouble::Repeated);
+        }
+        kept.err()
     }
 
     /// The state of its paths.

@@ -1,7 +1,7 @@
 //! Buffers that the adapter writes to the host from: of responses that are queued, by tag, and
 //! those that are kept for the next data.
 
-use ebof_verbs::Held;
+use ebof_verbs::HeldMemory;
 
 /// Where a buffer comes from, and goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

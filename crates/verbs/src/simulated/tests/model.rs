@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::super::{Network as Simulated, Side};
 use super::*;
-use crate::Held;
+use crate::HeldMemory;
 use crate::ledger::slots::Waiting;
 
 /// Of a send queue: sends and operations of `attributes()`.
