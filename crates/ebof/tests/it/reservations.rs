@@ -141,14 +141,13 @@ fn a_command_that_was_lost_with_its_path_is_executed_once() {
     let relays = addresses.map(Relay::new);
     let (subsystem, namespace) = connect(&relays.each_ref());
     let observer = Controller::connect(&host(options(addresses[1]), BOB)).unwrap();
-    let (other, seen) = (Subsystem::new(observer).unwrap(), |other: &Subsystem| {
-        other.namespace(Nsid(1)).unwrap().reservations().report().unwrap()
-    });
+    let other = Subsystem::new(observer).unwrap();
+    let seen = || other.namespace(Nsid(1)).unwrap().reservations().report().unwrap();
     register(&namespace, RegisterAction::Register, 0, KEY).unwrap();
     let host_id: HostId = subsystem.controller().options().host_id;
     // Executed, and its answer is lost; then lost before it reaches the target.
     for (number, mode) in [(1, MUTE), (2, SILENT)] {
-        let before = seen(&other);
+        let before = seen();
         await_live(&subsystem, 2);
         subsystem.prefer(Some(subsystem.paths()[0].id));
         let (old, new) = (KEY + number - 1, KEY + number);
@@ -156,15 +155,15 @@ fn a_command_that_was_lost_with_its_path_is_executed_once() {
         std::thread::scope(|scope| {
             let replaced = scope.spawn(|| register(&namespace, RegisterAction::Replace, old, new));
             if mode == MUTE {
-                eventually(|| seen(&other).of(host_id).filter(|one| one.key == new).copied());
+                eventually(|| seen().of(host_id).filter(|one| one.key == new).copied());
             } else {
                 std::thread::sleep(Duration::from_millis(200));
-                assert_eq!(seen(&other), before);
+                assert_eq!(seen(), before);
             }
             relays[0].set(CLOSED);
             replaced.join().unwrap().unwrap();
         });
-        let after = seen(&other);
+        let after = seen();
         assert_eq!((after.of(host_id).unwrap().key, after.generation), (new, before.generation + 1));
         relays[0].set(PASSES);
     }
