@@ -158,6 +158,7 @@ impl World {
 
     fn set_access(&mut self, path: usize, state: AnaState) -> Result<(), Failure> {
         let (target, port) = self.routes[path];
+        let was_lost = self.is_lost();
         let place = &mut self.places[target];
         if std::mem::replace(&mut place.states[port], state) == state {
             return Ok(());
@@ -165,7 +166,7 @@ impl World {
         if let Some(life) = &mut place.life {
             life.set_access(port, state)?;
         }
-        if self.is_lost() {
+        if was_lost || self.is_lost() {
             self.was_lost = Some(self.rig.clock.now());
         }
         Ok(())
