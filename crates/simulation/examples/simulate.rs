@@ -1,7 +1,7 @@
-//! `simulate [--seed N] [--hours H] [--seconds S] [--level NAME] [--patience S]`: plays stories until so many
-//! hours have passed in them, or this program has had the processor for so many seconds: what else
-//! the machine does decides how long that takes, not how many stories are played.
-//! `cargo xtask simulate` builds it with assertions and runs it.
+//! `simulate [--seed N] [--hours H] [--seconds S] [--level NAME] [--patience S]`: plays stories
+//! until so many hours have passed in them, or this program has had the processor for so many
+//! seconds: what else the machine does decides how long that takes, not how many stories are
+//! played. `cargo xtask simulate` builds it with assertions and runs it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to the terminal")]
 
 use std::process::ExitCode;

@@ -41,7 +41,7 @@ pub(super) struct Setting {
     pub(super) identifiers: Option<u16>,
 }
 
-pub(super) struct Target {
+pub(super) struct PathTarget {
     target: SteppedTarget,
     config: Config,
     ports: Vec<String>,
@@ -101,7 +101,7 @@ impl Storage for Shelf {
     fn remove(&self, _path: &Path) {}
 }
 
-impl Target {
+impl PathTarget {
     /// Starts one that has the disk open as `holder`.
     pub(super) fn start(
         setting: Setting,
@@ -184,7 +184,7 @@ fn configuration(setting: Setting, states: &[AnaState]) -> Result<Config, Failur
     Ok(Config { ports, subsystems: vec![subsystem], ..Config::default() })
 }
 
-impl rig::Life for Target {
+impl rig::Life for PathTarget {
     fn parts(&self) -> usize {
         self.target.reactors() + 1
     }

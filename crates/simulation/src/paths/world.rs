@@ -11,7 +11,7 @@ use ebof_manage::config::AnaState;
 use ebof_nvme::{HostId, Nsid};
 
 use super::acts::{HOSTS, IoKind, What};
-use super::target::{BLOCK_BYTES, NSID, SUBSYSTEM, Setting, Target};
+use super::target::{BLOCK_BYTES, NSID, PathTarget, SUBSYSTEM, Setting};
 use crate::host::nqn;
 use crate::host::paths::{PathHost, Way};
 use crate::model::{Blocks, Op, Tick};
@@ -33,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(4);
 /// A target, or its place.
 struct Place {
     setting: Setting,
-    life: Option<Target>,
+    life: Option<PathTarget>,
     /// As whom its process has the disk open.
     holder: u32,
     /// It is not started before.
@@ -125,7 +125,8 @@ impl World {
             }
             self.holders += 1;
             place.holder = self.holders;
-            let target = Target::start(place.setting, &place.states, &self.rig.disk, place.holder, &self.rig.clock)?;
+            let target =
+                PathTarget::start(place.setting, &place.states, &self.rig.disk, place.holder, &self.rig.clock)?;
             let loopback = target.loopback();
             place.life = Some(target);
             self.rig.note(|| format!("target {at} is there"));

@@ -2,8 +2,8 @@
 //! was lost.
 //!
 //! It may wait for its own controller, and for another one's answer; so each path has its own, and
-//! a path that does not answer keeps no other waiting. It is a sequence: a thread runs it to its end,
-//! and the caller of a stepped host steps it ([`crate::stepped`]).
+//! a path that does not answer keeps no other waiting. It is a sequence: a thread runs it to its
+//! end, and the caller of a stepped host steps it ([`crate::stepped`]).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -42,7 +42,8 @@ const ACCESS_BYTES: usize = 4096;
 /// Associations that were lost, whose controllers may still execute commands.
 const LOST_MAX: usize = 16;
 
-/// Starts the thread of a path's keeper. It ends when the path is removed, or nobody has the subsystem.
+/// Starts the thread of a path's keeper. It ends when the path is removed, or nobody has the
+/// subsystem.
 ///
 /// # Errors
 /// The system starts no thread.
