@@ -7,6 +7,7 @@ mod bench;
 mod instructions;
 mod licences;
 mod metadata;
+mod mutations;
 mod simulate;
 mod tidy;
 
@@ -25,6 +26,7 @@ cargo xtask <chore>
   instructions    instructions per command of the data path's steps against xtask/instructions.txt; needs valgrind
   instructions --update   writes that file
   simulate        hosts, target, drive, medium and disk in one thread, from a seed; simulate --help tells more
+  mutations [NAME...]   rules of paths, broken one by one: the simulation has to find each
   bench           ebof, the raw limit and peers side by side; bench --help tells more";
 
 fn main() -> ExitCode {
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["audit"] => audit::run(&root()),
         ["instructions"] => instructions::run(&root(), false),
         ["instructions", "--update"] => instructions::run(&root(), true),
+        ["mutations", names @ ..] => mutations::run(&root(), names),
         ["simulate", words @ ..] => simulate::run(&root(), words),
         ["bench", words @ ..] => bench::run(&root(), words),
         ["help" | "--help" | "-h"] => {

@@ -1,7 +1,7 @@
-//! `simulate [--seed N] [--hours H] [--seconds S] [--level NAME]`: plays stories until so many
-//! hours have passed in them, or this program has had the processor for so many seconds: what else
-//! the machine does decides how long that takes, not how many stories are played.
-//! `cargo xtask simulate` builds it with assertions and runs it.
+//! `simulate [--seed N] [--hours H] [--seconds S] [--level NAME] [--patience S]`: plays stories
+//! until so many hours have passed in them, or this program has had the processor for so many
+//! seconds: what else the machine does decides how long that takes, not how many stories are
+//! played. `cargo xtask simulate` builds it with assertions and runs it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to the terminal")]
 
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use ebof_simulation::administration::Administration;
 use ebof_simulation::functions::Functions;
 use ebof_simulation::medium::Medium;
+use ebof_simulation::paths::Paths;
 use ebof_simulation::story::{self, Level, Report};
 use ebof_simulation::whole_target::WholeTarget;
 use rustix::time::{ClockId, clock_gettime};
@@ -18,19 +19,21 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 const USAGE: &str = "\
-simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level NAME]
+simulate [--seed N] [--hours H] [--seconds S] [--stories N] [--level NAME] [--patience S]
   --seed N      the first story, by default 1; each seed is a story of its own
   --hours H     until so many hours have passed in the stories, by default 1
   --seconds S   at most so many seconds of processor time
   --stories N   at most so many stories
-  --level NAME  one level alone; without it they share the limits 2:2:1:1:
+  --patience S  a story that fails is made shorter for so many seconds, by default 60
+  --level NAME  one level alone; without it they share the limits 2:2:1:1:1:
                 medium, a drive's medium;
                 target, a whole target with hosts of the simulation's own and initiators;
                 administration, a whole target with many hosts that manage its drive;
-                functions, a whole target whose functions and namespaces move";
+                functions, a whole target whose functions and namespaces move;
+                paths, hosts with several paths, to two ports or two targets";
 
 /// How long a story that fails is made shorter.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: u64 = 60;
 
 /// Keeps what the product logs in the trace of a story that fails.
 struct Log;
@@ -52,6 +55,7 @@ struct Limits {
     processor: Duration,
     stories: u64,
     level: Option<String>,
+    patience: Duration,
 }
 
 fn main() -> ExitCode {
@@ -69,13 +73,21 @@ fn main() -> ExitCode {
         run(&WholeTarget, 2, &limits),
         run(&Administration, 1, &limits),
         run(&Functions, 1, &limits),
+        run(&Paths, 1, &limits),
     ];
-    if done == [true; 4] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if done == [true; 5] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn limits() -> Option<Limits> {
     let hour = Duration::from_secs(3600);
-    let mut limits = Limits { seed: 1, time: hour, processor: Duration::MAX, stories: u64::MAX, level: None };
+    let mut limits = Limits {
+        seed: 1,
+        time: hour,
+        processor: Duration::MAX,
+        stories: u64::MAX,
+        level: None,
+        patience: Duration::from_secs(PATIENCE),
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next()?;
@@ -85,6 +97,7 @@ fn limits() -> Option<Limits> {
             "--seconds" => limits.processor = Duration::from_secs(value.parse().ok()?),
             "--stories" => limits.stories = value.parse().ok()?,
             "--level" => limits.level = Some(value),
+            "--patience" => limits.patience = Duration::from_secs(value.parse().ok()?),
             _ => return None,
         }
     }
@@ -98,7 +111,7 @@ fn processor_time() -> Duration {
 }
 
 /// Sum of the levels' shares of the limits.
-const SHARES: u32 = 6;
+const SHARES: u32 = 7;
 
 /// Plays stories of a level that has this share of the limits; `false` where one failed.
 fn run<L: Level>(level: &L, share: u32, limits: &Limits) -> bool {
@@ -113,7 +126,7 @@ fn run<L: Level>(level: &L, share: u32, limits: &Limits) -> bool {
     let mut stories = 0;
     while all.time < time && processor_time() - begin < processor && stories < limits.stories {
         let seed = limits.seed.wrapping_add(stories);
-        match story::tell(level, seed, PATIENCE) {
+        match story::tell(level, seed, limits.patience) {
             Ok(report) => all.add(&report),
             Err(shrunk) => {
                 println!("level {}, seed {seed}: {shrunk}", L::NAME);

@@ -61,6 +61,10 @@ struct Pending {
     remote: Remote,
     /// Of a flush: the last change that had been completed when it came.
     covers: u64,
+    /// Whoever has the disk open.
+    holder: u32,
+    /// It takes no longer, whatever else the disk does.
+    at_latest: Option<Instant>,
 }
 
 /// A change that is not durable yet.
@@ -127,6 +131,10 @@ struct State {
     /// Words that must not come any more, and one that did.
     barred: BTreeSet<u64>,
     late: Option<u64>,
+    /// The longest time of a request, if there is one.
+    longest: Option<Duration>,
+    /// What writes have replaced by what, first words of blocks; `None` if nobody asks.
+    replaced: Option<Vec<(u64, u64)>>,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -149,6 +157,9 @@ pub struct Disk {
     /// A small file beside it, which every crash leaves whole.
     pub(crate) note: Mutex<Option<String>>,
 }
+
+/// Bytes of a block whose replacements are noted.
+const BLOCK_BYTES: usize = 4096;
 
 /// So many changes may be unflushed; then the disk writes the older ones down by itself.
 const CHANGES_MAX: usize = 4096;
@@ -174,6 +185,8 @@ impl Disk {
             stands_until: None,
             barred: BTreeSet::new(),
             late: None,
+            longest: None,
+            replaced: None,
             counts: BTreeMap::new(),
         };
         Arc::new(Self { profile, clock, state: Mutex::new(state), note: Mutex::default() })
@@ -203,8 +216,7 @@ impl Disk {
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let state = self.state();
-        let due = state.pending.iter().map(|pending| pending.due).min()?;
-        Some(state.stands_until.map_or(due, |until| due.max(until)))
+        state.pending.iter().map(|pending| state.due(pending)).min()
     }
 
     /// Completes what is due now; whether that was anything.
@@ -228,7 +240,8 @@ impl Disk {
 
     fn complete_next(&self) -> bool {
         let mut state = self.state();
-        let next = (0..state.pending.len()).min_by_key(|&at| (state.pending[at].due, state.pending[at].number));
+        let due = |at: usize| (state.due(&state.pending[at]), state.pending[at].due, state.pending[at].number);
+        let next = (0..state.pending.len()).min_by_key(|&at| due(at));
         let Some(next) = next else { return false };
         let pending = state.pending.swap_remove(next);
         state.completed += 1;
@@ -270,6 +283,22 @@ impl Disk {
     /// Nothing is completed for some time.
     pub fn stand(&self, time: Duration) {
         self.state().stands_until = Some(self.clock.now() + time);
+    }
+
+    /// No request takes longer than this, whatever goes wrong.
+    pub(crate) fn set_longest(&self, longest: Duration) {
+        self.state().longest = Some(longest);
+    }
+
+    /// Whether requests are under way of one who had it open.
+    pub(crate) fn is_held_by(&self, holder: u32) -> bool {
+        self.state().pending.iter().any(|pending| pending.holder == holder)
+    }
+
+    /// What was replaced by what in blocks since the last call: the first words of both. From the
+    /// first call on.
+    pub(crate) fn take_replaced(&self) -> Vec<(u64, u64)> {
+        std::mem::replace(&mut self.state().replaced, Some(Vec::new())).unwrap_or_default()
     }
 
     /// Some of the next requests to blocks of namespaces take so long; others overtake them.
@@ -421,6 +450,12 @@ fn lose(loss: Loss, changes: &[Change], durable: &mut Image, sector: u64, random
 }
 
 impl State {
+    /// When a request is over.
+    fn due(&self, pending: &Pending) -> Instant {
+        let due = self.stands_until.map_or(pending.due, |until| pending.due.max(until));
+        pending.at_latest.map_or(due, |latest| due.min(latest))
+    }
+
     /// The changes of requests that have not ended, in their order.
     fn under_way(&mut self) -> Vec<Change> {
         let mut pending = std::mem::take(&mut self.pending);
@@ -549,6 +584,7 @@ impl State {
     fn change(&mut self, offset: u64, what: What, certain: bool, profile: &Profile) {
         let number = self.number();
         let change = Change { number, offset, what, certain };
+        self.note_replaced(&change);
         change.apply(&mut self.current);
         let sector = u64::from(profile.sector_bytes);
         let (first, end) = (offset / sector * sector, offset + change.len());
@@ -558,6 +594,16 @@ impl State {
         if self.changes.len() > CHANGES_MAX {
             let older: Vec<Change> = self.changes.drain(..CHANGES_MAX / 2).collect();
             older.iter().for_each(|change| change.apply(&mut self.durable));
+        }
+    }
+
+    fn note_replaced(&mut self, change: &Change) {
+        let (Some(replaced), What::Bytes(bytes)) = (&mut self.replaced, &change.what) else { return };
+        for (at, block) in (change.offset..).step_by(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES)) {
+            let mut before = [0; 8];
+            self.current.read(at, &mut before);
+            let after = block.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            replaced.push((u64::from_le_bytes(before), after));
         }
     }
 
@@ -583,6 +629,21 @@ impl Device for Disk {
     }
 
     fn submit(&self, io: &mut Io, request: Request) -> Submitted {
+        self.submit_of(0, io, request)
+    }
+
+    fn next_data(&self, from: u64) -> Option<u64> {
+        self.state().current.next_data(from)
+    }
+
+    fn describe(&self) -> String {
+        "a simulated disk".to_owned()
+    }
+}
+
+impl Disk {
+    /// As [`Device::submit`], of one of those who have it open.
+    pub(crate) fn submit_of(&self, holder: u32, io: &mut Io, request: Request) -> Submitted {
         if let Err(error) = self.geometry().check(&request.operation) {
             return Submitted::Done(request.complete(Err(error)));
         }
@@ -593,17 +654,11 @@ impl Device for Disk {
         let (percent, slow) = self.profile.slow;
         let most = if state.random.percent(percent) { slow } else { self.profile.quick };
         let nanos = state.random.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)) + 1;
-        let due = self.clock.now() + Duration::from_nanos(nanos) + state.lag(&request.operation, self.profile.data);
-        state.pending.push(Pending { due, number, request, remote, covers: number });
+        let now = self.clock.now();
+        let due = now + Duration::from_nanos(nanos) + state.lag(&request.operation, self.profile.data);
+        let at_latest = state.longest.map(|longest| now + longest);
+        state.pending.push(Pending { due, number, request, remote, covers: number, holder, at_latest });
         Submitted::Pending
-    }
-
-    fn next_data(&self, from: u64) -> Option<u64> {
-        self.state().current.next_data(from)
-    }
-
-    fn describe(&self) -> String {
-        "a simulated disk".to_owned()
     }
 }
 

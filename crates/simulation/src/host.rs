@@ -5,6 +5,7 @@
 
 mod initiator;
 pub mod liar;
+pub(crate) mod paths;
 pub mod proof;
 mod raw;
 pub(crate) mod secrets;

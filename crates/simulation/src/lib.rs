@@ -17,6 +17,7 @@
 //! | 5 | `functions` | a drive whose functions come, go and move while hosts read and write |
 //! | 5 | `whole_target` | the whole target, with hosts of both kinds, proofs and a liar |
 //! | 4 | `medium` | the lowest level: a drive's medium over the disk, without NVMe |
+//! | 4 | `paths` | hosts with several paths to one namespace, over two ports or two targets |
 //! | 4 | `target_life` | a target from its start to when it is stopped, killed or cut off |
 //! | 3 | `host` | hosts: the simulation's own, the product's, and a liar |
 //! | 3 | `rig` | what all levels are built on: clock, chances, disk, turns; acts that they have in common |
@@ -35,6 +36,7 @@ pub mod functions;
 pub mod host;
 pub mod medium;
 pub mod model;
+pub mod paths;
 pub mod random;
 mod rig;
 pub mod story;

@@ -58,6 +58,13 @@ pub(crate) struct Rig {
 impl Rig {
     /// An empty disk for a drive of this size.
     pub(crate) fn new(seed: u64, drive_bytes: u64) -> Result<Self, Failure> {
+        let capacity = ebof_medium::medium_bytes(drive_bytes).map_err(|error| Failure(error.to_string()))?;
+        let data = Layout::new(drive_bytes, [0; 16]).map_err(|error| Failure(error.to_string()))?.data();
+        Ok(Self::over(seed, capacity, data))
+    }
+
+    /// An empty disk of this size, on which namespaces have their blocks from `data` on.
+    pub(crate) fn over(seed: u64, capacity_bytes: u64, data: u64) -> Self {
         let mut random = Random::for_part(seed, 2);
         let clock = Clock::simulated(random.number());
         // Some disks are slow most of the time: then commands meet at them.
@@ -65,15 +72,15 @@ impl Rig {
         let often = (20 + random.below(50), 16 << random.below(3));
         let (slow_percent, slow_ms) = random.weighted(&[(3, seldom), (2, often)]);
         let profile = Profile {
-            capacity_bytes: ebof_medium::medium_bytes(drive_bytes).map_err(|error| Failure(error.to_string()))?,
+            capacity_bytes,
             sector_bytes: if random.percent(60) { 512 } else { 4096 },
             quick: Duration::from_micros(1 << random.below(10)),
             slow: (slow_percent, Duration::from_millis(slow_ms)),
-            data: Layout::new(drive_bytes, [0; 16]).map_err(|error| Failure(error.to_string()))?.data(),
+            data,
         };
         let disk = Disk::new(profile, Image::default(), clock.clone(), random.number());
         let begin = clock.now();
-        Ok(Self {
+        Self {
             seed,
             begin,
             clock,
@@ -88,7 +95,7 @@ impl Rig {
             hurries: 0,
             digest: 0,
             counts: BTreeMap::new(),
-        })
+        }
     }
 
     pub(crate) fn report(&self) -> Report {

@@ -31,6 +31,8 @@ struct State {
     streams: Vec<Watch>,
     breakers: Vec<Breaker>,
     way: RdmaRoute,
+    /// Nothing arrives from the host, or from the target.
+    is_silent: [bool; 2],
 }
 
 /// In-memory connections that are remembered, to be broken: more than a host has.
@@ -49,6 +51,7 @@ impl Reach {
             streams: Vec::new(),
             breakers: Vec::new(),
             way,
+            is_silent: [false; 2],
         })))
     }
 
@@ -67,6 +70,7 @@ impl Reach {
             }
             let seed = state.random.number();
             let (ours, theirs, watch) = stream::pair(&state.clock, state.carriage, seed);
+            watch.silence(state.is_silent);
             state.arriving.push(theirs);
             state.streams.retain(|stream| !stream.is_over());
             state.streams.push(watch);
@@ -119,6 +123,14 @@ impl Reach {
         } else if let Some(breaker) = back(state.breakers.len().min(5)).and_then(|at| state.breakers.get(at)) {
             breaker.sever();
         }
+    }
+
+    /// From now on nothing arrives over TCP from the host, or from the target; also on connections
+    /// that are made meanwhile.
+    pub(crate) fn silence(&self, is_silent: [bool; 2]) {
+        let mut state = self.state();
+        state.is_silent = is_silent;
+        state.streams.iter().for_each(|stream| stream.silence(is_silent));
     }
 
     /// Breaks all connections, with what is on its way.

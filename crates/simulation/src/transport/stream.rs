@@ -39,6 +39,8 @@ struct State {
     /// By the end that sends.
     directions: [Direction; 2],
     is_gone: [bool; 2],
+    /// Nothing arrives of what this end sends, and nobody is notified.
+    is_silent: [bool; 2],
     is_broken: bool,
     /// The stream breaks when so many more bytes have been sent.
     left: Option<u64>,
@@ -67,6 +69,7 @@ pub fn pair(clock: &Clock, carriage: Carriage, seed: u64) -> (End, End, Watch) {
         carriage,
         directions: [Direction::default(), Direction::default()],
         is_gone: [false; 2],
+        is_silent: [false; 2],
         is_broken: false,
         left: None,
     }));
@@ -89,6 +92,12 @@ impl Watch {
         }
     }
 
+    /// From now on nothing arrives that an end sends, its closing neither: of the one that has
+    /// connected, and of the other. What was sent meanwhile arrives when that is over.
+    pub fn silence(&self, is_silent: [bool; 2]) {
+        lock(&self.state).is_silent = is_silent;
+    }
+
     /// Whether it is broken, or neither end is there any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -101,7 +110,8 @@ impl Watch {
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let state = lock(&self.state);
-        let waiting = |side: usize| state.directions[side].pieces.front().filter(|_| !state.is_gone[1 - side]);
+        let is_taken = |side: usize| !state.is_gone[1 - side] && !state.is_silent[side];
+        let waiting = |side: usize| state.directions[side].pieces.front().filter(|_| is_taken(side));
         let now = self.clock.now();
         [0, 1].into_iter().filter_map(waiting).map(|(due, _)| *due).filter(|due| *due > now).min()
     }
@@ -111,6 +121,12 @@ impl State {
     fn shatter(&mut self) {
         self.is_broken = true;
         self.directions = [Direction::default(), Direction::default()];
+    }
+
+    /// Whether an end can know that the other one is gone: what that has sent before has arrived.
+    fn hears_of_end(&self, side: usize, now: Instant) -> bool {
+        let is_there = |(due, _): &(Instant, _)| *due <= now;
+        self.is_gone[1 - side] && !self.is_silent[1 - side] && self.directions[1 - side].pieces.iter().all(is_there)
     }
 
     /// How much of `len` bytes goes through at a time.
@@ -132,6 +148,9 @@ impl SimulatedStream for End {
         let mut state = self.state();
         if state.is_broken {
             return Err(ErrorKind::ConnectionReset.into());
+        }
+        if state.is_silent[1 - self.side] {
+            return Err(ErrorKind::WouldBlock.into());
         }
         let len = parts.iter().map(|part| part.len()).sum();
         let mut room = state.piece(len);
@@ -161,7 +180,7 @@ impl SimulatedStream for End {
     fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let now = self.clock.now();
         let mut state = self.state();
-        if state.is_broken || state.is_gone[1 - self.side] || state.directions[self.side].is_ended {
+        if state.is_broken || state.hears_of_end(self.side, now) || state.directions[self.side].is_ended {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -212,11 +231,12 @@ impl SimulatedStream for End {
             return Readiness { readable: true, writable: true, closed: true };
         }
         let (coming, going) = (&state.directions[1 - self.side], &state.directions[self.side]);
+        let is_silent = state.is_silent[1 - self.side];
         let is_over = coming.is_ended && coming.pieces.is_empty();
         Readiness {
-            readable: is_over || coming.pieces.front().is_some_and(|(due, _)| *due <= now),
-            writable: going.bytes < state.carriage.window_bytes || state.is_gone[1 - self.side],
-            closed: coming.is_ended,
+            readable: !is_silent && (is_over || coming.pieces.front().is_some_and(|(due, _)| *due <= now)),
+            writable: going.bytes < state.carriage.window_bytes || state.hears_of_end(self.side, now),
+            closed: coming.is_ended && !is_silent,
         }
     }
 }
