@@ -15,6 +15,7 @@ pub(super) struct Mutation {
 }
 
 const QUEUE: &str = "crates/initiator/src/controller/paths/queue.rs";
+const STEPPED: &str = "crates/initiator/src/controller/paths/stepped.rs";
 const LANES: &str = "crates/initiator/src/controller/paths/lanes.rs";
 const KEEPER: &str = "crates/initiator/src/controller/paths/keeper.rs";
 const CONNECTION: &str = "crates/initiator/src/queue/connection.rs";
@@ -109,6 +110,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: QUEUE,
         from: "!Retry::is_about_path(status)",
         to: "true",
+    },
+    Mutation {
+        name: "path-is-missed-by-what-is-opened-meanwhile",
+        why: "a queue or a namespace that is opened while a path is added never uses that path",
+        file: STEPPED,
+        from: "beside(&mut admin_queue, &waiter, subsystem.catch_up(&path, &waiter)).await",
+        to: "()",
     },
     Mutation {
         name: "target-resets-at-once",

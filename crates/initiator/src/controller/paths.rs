@@ -76,7 +76,8 @@ type Joining<'j> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'j>>;
 
 /// A thread with queue pairs over the paths.
 trait Thread: Send + Sync {
-    /// Connects queue pairs over another path. The thread uses them from its next turn on.
+    /// Connects queue pairs over another path, unless it has some. The thread uses them from its
+    /// next turn on.
     fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j>;
     /// The thread looks at what has changed.
     fn wake(&self);
@@ -114,6 +115,14 @@ impl Inner {
 
     fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// A path that is none of `seen`, which has it then; also one that was added meanwhile.
+    fn next_path(&self, seen: &mut Vec<PathId>) -> Option<Arc<Path>> {
+        let paths = self.paths();
+        let path = paths.iter().find(|path| !seen.contains(&path.id))?;
+        seen.push(path.id);
+        Some(Arc::clone(path))
     }
 
     /// Something is another than it was: the threads look at it.
@@ -247,7 +256,27 @@ impl Subsystem {
         let waiter = controller.shared().waiter.another();
         let path = run(self.join_with(controller, &waiter))?;
         self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
+        run(self.catch_up(&path, &waiter));
         Ok(path.id)
+    }
+
+    /// What was opened while a path was being added, by whoever did not know of it, has it, too.
+    async fn catch_up(&self, path: &Arc<Path>, waiter: &Waiter) {
+        for head in self.open_namespaces() {
+            if path.bindings().contains_key(&head.head()) {
+                continue;
+            }
+            if let Err(error) = bind(path, &head, waiter).await {
+                tracing::warn!(%error, nsid = head.nsid().0, "a path is not used for a namespace");
+            }
+        }
+        let threads: Vec<_> = lock(&self.0.threads).iter().filter_map(Weak::upgrade).collect();
+        for thread in &threads {
+            if let Err(error) = thread.join(path, waiter).await {
+                tracing::warn!(%error, "a path is not used by a thread");
+            }
+        }
+        self.0.announce();
     }
 
     /// As [`Subsystem::join`], waiting by `waiter`; who keeps the path is the caller's matter.
@@ -462,7 +491,11 @@ impl Subsystem {
         // What is open over a path that is away is not gone, and gives its number to no other one.
         let of_away = |path: &Arc<Path>| path.handles().into_iter().find(|handle| handle.nsid() == nsid);
         let away = paths.iter().filter(|path| !is_live(path) && !path.is_leaving()).find_map(of_away);
-        for path in paths.iter().filter(is_live) {
+        let mut seen = Vec::new();
+        while let Some(path) = self.0.next_path(&mut seen) {
+            if !is_live(&&path) {
+                continue;
+            }
             let namespace = match path.controller.namespace(nsid) {
                 Ok(namespace) => namespace,
                 Err(error) => {

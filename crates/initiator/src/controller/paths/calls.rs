@@ -92,7 +92,11 @@ impl PathNamespace {
     /// See [`Subsystem::namespace`].
     pub(super) async fn open(subsystem: &Subsystem, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
         let (mut first, mut last): (Option<Namespace>, _) = (None, None);
-        for path in subsystem.inner().paths().iter().filter(|path| path.controller.state() == State::Live) {
+        let mut seen = Vec::new();
+        while let Some(path) = subsystem.inner().next_path(&mut seen) {
+            if path.controller.state() != State::Live {
+                continue;
+            }
             let Some(first) = &first else {
                 match Namespace::open(path.controller.clone(), nsid, waiter).await {
                     Ok(namespace) => {
@@ -103,7 +107,7 @@ impl PathNamespace {
                 }
                 continue;
             };
-            match bind(path, first, waiter).await {
+            match bind(&path, first, waiter).await {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
                     let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };

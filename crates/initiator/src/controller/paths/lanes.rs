@@ -75,14 +75,37 @@ struct Lane<B: IoBuffer> {
 /// Queue pairs over paths that were added: the thread takes them over.
 struct Newcomers<B: IoBuffer> {
     separate_reads: bool,
+    /// Paths that the thread has, or will have: none is connected twice.
+    claimed: Mutex<Vec<Weak<Path>>>,
     waiting: Mutex<Vec<(Arc<Path>, LaneQueues<B>)>>,
     waker: Waker,
+}
+
+impl<B: IoBuffer> Newcomers<B> {
+    /// `false` if somebody has claimed the path already.
+    fn claim(&self, path: &Arc<Path>) -> bool {
+        let mut claimed = lock(&self.claimed);
+        claimed.retain(|claimed| claimed.strong_count() > 0);
+        let is_free = !claimed.iter().any(|claimed| claimed.as_ptr() == Arc::as_ptr(path));
+        if is_free {
+            claimed.push(Arc::downgrade(path));
+        }
+        is_free
+    }
+
+    fn give_back(&self, path: &Arc<Path>) {
+        lock(&self.claimed).retain(|claimed| claimed.as_ptr() != Arc::as_ptr(path));
+    }
 }
 
 impl<B: IoBuffer + 'static> Thread for Newcomers<B> {
     fn join<'j>(&'j self, path: &'j Arc<Path>, waiter: &'j Waiter) -> Joining<'j> {
         Box::pin(async move {
-            let queues = LaneQueues::new(&path.controller, self.separate_reads, waiter).await?;
+            if !self.claim(path) {
+                return Ok(());
+            }
+            let connected = LaneQueues::new(&path.controller, self.separate_reads, waiter).await;
+            let queues = connected.inspect_err(|_| self.give_back(path))?;
             lock(&self.waiting).push((Arc::clone(path), queues));
             self.waker.wake();
             Ok(())
@@ -177,13 +200,19 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     /// As [`Lanes::new`], waiting by `waiter`.
     pub(super) async fn establish(subsystem: &Subsystem, separate_reads: bool, waiter: &Waiter) -> Result<Self, Error> {
         let system = |action| move |errno| Error::System { action, errno };
+        let waker = waiter.waker().map_err(system("making an event descriptor"))?;
+        let (claimed, waiting) = Default::default();
+        let newcomers = Arc::new(Newcomers { separate_reads, claimed, waiting, waker });
+        let thread: Arc<dyn Thread> = Arc::<Newcomers<B>>::clone(&newcomers);
+        // Whoever adds a path from now on joins it to this thread; those that are there follow.
+        subsystem.enlist(Arc::downgrade(&thread));
         let paths = subsystem.inner().paths();
         let first = paths.first().expect("a subsystem has a path");
+        newcomers.claim(first);
         let queues = LaneQueues::new(&first.controller, separate_reads, waiter).await?;
         let again =
             |error: std::io::Error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::MFILE);
-        let waker = waiter.waker().map_err(system("making an event descriptor"))?;
-        let front = match waker.descriptor() {
+        let front = match newcomers.waker.descriptor() {
             None => None,
             Some(descriptor) => {
                 let front = queues.as_fd().try_clone_to_owned().map_err(again);
@@ -192,7 +221,6 @@ impl<B: IoBuffer + 'static> Lanes<B> {
                 Some(front)
             }
         };
-        let newcomers = Arc::new(Newcomers { separate_reads, waiting: Mutex::default(), waker });
         let mut lanes = Self {
             subsystem: subsystem.clone(),
             lanes: vec![Lane::new(Arc::clone(first), queues)],
@@ -204,13 +232,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
             turns: 0,
             next: 0,
             front,
-            newcomers: Arc::clone(&newcomers),
+            newcomers,
         };
-        let thread: Arc<dyn Thread> = newcomers;
         for path in &paths[1..] {
             thread.join(path, waiter).await?;
         }
-        subsystem.enlist(Arc::downgrade(&thread) as Weak<dyn Thread>);
         lanes.refresh();
         Ok(lanes)
     }
