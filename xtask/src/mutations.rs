@@ -23,7 +23,8 @@ const STORIES: &str = "2000";
 /// # Errors
 /// The copy cannot be made or built, or a mutation does not fit the sources any more.
 pub(crate) fn run(root: &Path, names: &[&str]) -> Result<bool> {
-    let program = build(root)?;
+    // Cargo is started in the copy.
+    let program = build(&root.canonicalize().context("looking for the project")?)?;
     let mut all_found = true;
     let known = |name: &&str| MUTATIONS.iter().any(|mutation| mutation.name == *name);
     ensure!(names.iter().all(known), "there is no such mutation");
@@ -78,7 +79,6 @@ fn build(root: &Path) -> Result<PathBuf> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--quiet", "--locked", "-p", "ebof-simulation", "--example", "simulate"])
         .env("CARGO_TARGET_DIR", &target)
-        .env("RUSTFLAGS", "--cap-lints=allow")
         .current_dir(&source)
         .status()
         .context("starting cargo")?;

@@ -15,6 +15,7 @@ pub(super) struct Mutation {
 }
 
 const QUEUE: &str = "crates/initiator/src/controller/paths/queue.rs";
+const STEPPED: &str = "crates/initiator/src/controller/paths/stepped.rs";
 const LANES: &str = "crates/initiator/src/controller/paths/lanes.rs";
 const KEEPER: &str = "crates/initiator/src/controller/paths/keeper.rs";
 const CONNECTION: &str = "crates/initiator/src/queue/connection.rs";
@@ -30,8 +31,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         name: "write-is-repeated-at-once",
         why: "a write whose fate is unknown goes on at once, and its first execution comes later",
         file: QUEUE,
-        from: "Fate::of(sent.sqe.opcode, sent.sqe.fuse() != Fuse::Normal)",
-        to: "match Fate::of(sent.sqe.opcode, false) { Fate::Wait => Fate::Repeat, fate => fate }",
+        from: "Fate::of(self.sqe.opcode, self.sqe.fuse() != Fuse::Normal)",
+        to: "match Fate::of(self.sqe.opcode, false) { Fate::Wait => Fate::Repeat, fate => fate }",
     },
     Mutation {
         name: "fence-of-the-present",
@@ -109,6 +110,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: QUEUE,
         from: "Retry::is_about_path(cqe.status())",
         to: "false",
+    },
+    Mutation {
+        name: "path-is-missed-by-what-is-opened-meanwhile",
+        why: "a queue or a namespace that is opened while a path is added never uses that path",
+        file: STEPPED,
+        from: "beside(&mut admin_queue, &waiter, subsystem.0.catch_up(&path, &waiter)).await.map_err(AddPathError::Queues)?",
+        to: "()",
     },
     Mutation {
         name: "target-resets-at-once",

@@ -120,6 +120,14 @@ impl Inner {
         self.version.load(Ordering::Acquire)
     }
 
+    /// A path that is none of `seen`, which has it then; also one that was added meanwhile.
+    fn next_path(&self, seen: &mut Vec<PathId>) -> Option<Arc<Path>> {
+        let paths = self.paths();
+        let path = paths.iter().find(|path| !seen.contains(&path.id))?;
+        seen.push(path.id);
+        Some(Arc::clone(path))
+    }
+
     /// Something is another than it was: the threads look at it.
     fn announce(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -151,9 +159,22 @@ impl Inner {
     /// because it was away, once for each of its associations.
     async fn bind_late(&self, path: &Arc<Path>, waiter: &Waiter) {
         let generation = path.controller.shared().generation();
-        if path.controller.state() != State::Live || !path.is_bound_late(generation) {
-            return;
+        if path.controller.state() == State::Live && path.is_bound_late(generation) {
+            self.bind_missing(path, waiter).await;
         }
+    }
+
+    /// What was opened while a path was being added, by whoever did not know of it, has it, too.
+    ///
+    /// # Errors
+    /// A thread gets no queue pairs over it.
+    async fn catch_up(&self, path: &Arc<Path>, waiter: &Waiter) -> Result<(), Error> {
+        self.bind_missing(path, waiter).await;
+        self.give_queues(path, waiter).await
+    }
+
+    /// Binds the namespaces that are open, and are not bound over this path.
+    async fn bind_missing(&self, path: &Arc<Path>, waiter: &Waiter) {
         let mut has_bound = false;
         for head in open_namespaces(&self.paths()) {
             if path.bindings().contains_key(&head.head()) {
@@ -306,8 +327,7 @@ impl Subsystem {
         let waiter = controller.shared().waiter.another();
         let path = run(self.join_with(controller, &waiter))?;
         self.keep(Arc::clone(&path)).map_err(AddPathError::Queues)?;
-        // Threads that have begun meanwhile and had looked at the paths before.
-        if let Err(error) = run(self.0.give_queues(&path, &waiter)) {
+        if let Err(error) = run(self.0.catch_up(&path, &waiter)) {
             self.give_up(path.id);
             return Err(AddPathError::Queues(error));
         }

@@ -41,6 +41,8 @@ pub(crate) struct PathHost {
     nsid: Nsid,
     /// How many queues over all paths, as threads would have them.
     queues: usize,
+    /// How long it is connected before it opens them: paths may join meanwhile.
+    pause: Duration,
     phase: Phase,
     sent: BTreeSet<u64>,
 }
@@ -54,6 +56,7 @@ enum Phase {
 
 #[derive(Debug)]
 struct Up {
+    open_from: Instant,
     queues: Vec<PathQueue>,
     opening: Option<Sequence<Result<PathQueue, Error>>>,
     namespace: Option<PathNamespace>,
@@ -73,8 +76,8 @@ struct Missing {
 
 impl PathHost {
     /// A host that is not connected yet.
-    pub(crate) fn new(ways: Vec<Way>, nsid: Nsid, queues: usize, now: Instant) -> Self {
-        Self { ways, nsid, queues, phase: Phase::Down { until: now, way: 0 }, sent: BTreeSet::new() }
+    pub(crate) fn new(ways: Vec<Way>, nsid: Nsid, (queues, pause): (usize, Duration), now: Instant) -> Self {
+        Self { ways, nsid, queues, pause, phase: Phase::Down { until: now, way: 0 }, sent: BTreeSet::new() }
     }
 
     /// How a path is reached.
@@ -139,6 +142,7 @@ impl PathHost {
             Phase::Connecting { sequence, .. } => due.push(sequence.due()),
             Phase::Up(up) => {
                 due.extend(up.queues.iter_mut().map(PathQueue::due));
+                due.push(Some(up.open_from).filter(|from| *from > now));
                 due.extend(up.opening.iter().map(Sequence::due));
                 due.extend(up.finding.iter().map(Sequence::due));
                 due.extend(up.paths.iter().flat_map(|path| [path.admin_queue.due(), path.keeper.due()]));
@@ -165,7 +169,9 @@ impl PathHost {
                     None => {}
                     Some(Ok((controller, admin_queue))) => {
                         let others = (0..self.ways.len()).filter(|other| *other != way);
-                        self.phase = Phase::Up(Box::new(Up::new(&controller, admin_queue, others, now)));
+                        let mut up = Up::new(&controller, admin_queue, others, now);
+                        up.open_from = now + self.pause;
+                        self.phase = Phase::Up(Box::new(up));
                     }
                     Some(Err(error)) => {
                         trace(|| format!("not connected by way {way}: {}", error.summary()));
@@ -175,7 +181,9 @@ impl PathHost {
                 }
             }
             Phase::Up(up) => {
-                up.open(self.queues, self.nsid);
+                if up.open_from <= now {
+                    up.open(self.queues, self.nsid);
+                }
                 up.join(&self.ways, now);
                 for SteppedPath { admin_queue, keeper } in &mut up.paths {
                     admin_queue.step();
@@ -212,6 +220,7 @@ impl Up {
     ) -> Self {
         let (subsystem, keeper) = stepped::subsystem(controller);
         Self {
+            open_from: now,
             queues: Vec::new(),
             opening: None,
             namespace: None,

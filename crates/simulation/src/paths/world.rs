@@ -272,7 +272,8 @@ fn new_host(host: usize, paths: usize, rig: &Rig, random: &mut Random) -> Result
         Way { options, reach }
     });
     let ways = ways.collect();
-    Ok(PathHost::new(ways, Nsid(NSID), 1 + random.index(2), clock.now()))
+    let opening = (1 + random.index(2), Duration::from_micros(1 << random.below(18)));
+    Ok(PathHost::new(ways, Nsid(NSID), opening, clock.now()))
 }
 
 impl System for World {

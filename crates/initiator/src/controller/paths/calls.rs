@@ -72,25 +72,27 @@ enum Chosen {
 impl PathNamespace {
     /// See [`Subsystem::namespace`].
     pub(super) async fn open(subsystem: &Subsystem, nsid: Nsid, waiter: &Waiter) -> Result<Self, Error> {
-        let paths = subsystem.inner().paths();
-        let live = || paths.iter().filter(|path| path.controller.state() == State::Live);
         let (mut first, mut last): (Option<Namespace>, _) = (None, None);
-        for path in live() {
-            match Namespace::open(path.controller.clone(), nsid, waiter).await {
-                Ok(namespace) => {
-                    path.bind(namespace.clone());
-                    first = Some(namespace);
-                    break;
-                }
-                Err(error) => last = Some(error),
+        // Those that are away are bound when they are back.
+        let mut seen = Vec::new();
+        while let Some(path) = subsystem.inner().next_path(&mut seen) {
+            if path.controller.state() != State::Live {
+                continue;
             }
-        }
-        let lost = || last.unwrap_or_else(|| subsystem.controller().shared().not_connected());
-        let first = first.ok_or_else(lost)?;
-        // Those that are away are bound when they are back. Of those that come back now, some were
-        // not live before, and their keepers have found nothing open.
-        for path in live().filter(|path| !path.bindings().contains_key(&first.head())) {
-            match bind(path, &first, waiter).await {
+            let Some(first) = &first else {
+                match Namespace::open(path.controller.clone(), nsid, waiter).await {
+                    Ok(namespace) => {
+                        path.bind(namespace.clone());
+                        first = Some(namespace);
+                    }
+                    Err(error) => last = Some(error),
+                }
+                continue;
+            };
+            if path.bindings().contains_key(&first.head()) {
+                continue;
+            }
+            match bind(&path, first, waiter).await {
                 Err(AddPathError::Namespace { nsid, what, here, there }) => {
                     let address = path.controller.options().address().into();
                     let differ = PathsDiffer { nsid, address, what, here: here.into(), there: there.into() };
@@ -101,6 +103,8 @@ impl PathNamespace {
                 Ok(()) => {}
             }
         }
+        let lost = || last.unwrap_or_else(|| subsystem.controller().shared().not_connected());
+        let first = first.ok_or_else(lost)?;
         subsystem.inner().announce();
         Ok(Self(Arc::new(Opened { subsystem: subsystem.clone(), namespace: first, choice: Mutex::default() })))
     }

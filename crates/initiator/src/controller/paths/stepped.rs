@@ -1,7 +1,10 @@
 //! Paths without threads: what [`crate::stepped`] offers of a subsystem. The keepers of paths are
 //! sequences that the caller steps, as the Admin Queues of their controllers.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use ebof_nvme::{Nsid, Sqe};
@@ -15,7 +18,7 @@ use crate::controller::Controller;
 use crate::controller::stepped::{AdminQueue, Sequence, serve};
 use crate::error::Error;
 use crate::options::Options;
-use crate::wait::Waiter;
+use crate::wait::{Waiter, step};
 
 /// Looks after a path: step it until it ends, with the path's removal or the subsystem.
 pub type PathKeeper = Sequence<()>;
@@ -52,18 +55,24 @@ pub fn add_path(subsystem: &Subsystem, options: &Options) -> Sequence<Result<Ste
         let opened = Arc::clone(first.shared().bindings.all_opened());
         let (controller, engine) = Controller::establish(options, waiter.another(), opened).await?;
         let mut admin_queue = serve(&controller, engine);
-        // It answers to what joining asks for.
-        let mut joining = Box::pin(subsystem.join_with(controller, &waiter));
-        let path = loop {
-            admin_queue.step();
-            match crate::wait::step(joining.as_mut()) {
-                std::task::Poll::Ready(joined) => break joined?,
-                std::task::Poll::Pending => waiter.step().await,
-            }
-        };
-        drop(joining);
-        Ok(SteppedPath { admin_queue, keeper: keep(&subsystem, path) })
+        let joining = subsystem.join_with(controller, &waiter);
+        let path = beside(&mut admin_queue, &waiter, joining).await?;
+        let keeper = keep(&subsystem, Arc::clone(&path));
+        beside(&mut admin_queue, &waiter, subsystem.0.catch_up(&path, &waiter)).await.map_err(AddPathError::Queues)?;
+        Ok(SteppedPath { admin_queue, keeper })
     })
+}
+
+/// Runs a sequence that the Admin Queue has to answer.
+async fn beside<T>(admin_queue: &mut AdminQueue, waiter: &Waiter, sequence: impl Future<Output = T>) -> T {
+    let mut sequence = pin!(sequence);
+    loop {
+        admin_queue.step();
+        match step(sequence.as_mut()) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => waiter.step().await,
+        }
+    }
 }
 
 fn keep(subsystem: &Subsystem, path: Arc<Path>) -> PathKeeper {
