@@ -206,10 +206,12 @@ impl Drive {
             | Request::AttachMore(..)
             | Request::DetachFrom(..)
             | Request::Stage(..)
+            | Request::Shift(..)
                 if !origin.is_box =>
             {
                 Err(Refusal::new(Status::OPERATION_DENIED))
             }
+            Request::Shift(id, ports) => self.manageable_functions(origin)?.shift(*id, ports),
             Request::Begin(id, before) => self.transactions().begin(id, before),
             Request::End(id) => Ok(self.transactions().end(id)),
             Request::Undo(id) => Ok(self.undo(id, origin, input)),

@@ -121,6 +121,15 @@ impl<'a> FunctionTable<'a> {
         Ok(Decision { lost, ..self.changed(id, Function { ports: ports.clone(), ..function }) })
     }
 
+    /// Other ports for an online function, without a loss.
+    pub(super) fn shift(&self, id: FunctionId, ports: &PortNames) -> Result<Decision, Refusal> {
+        let (id, function) = self.find(id.controller())?;
+        if !function.online || ports.is_empty() {
+            return Err(Refusal::new(Status::INVALID_SECONDARY_STATE));
+        }
+        Ok(self.changed(id, Function { ports: ports.clone(), ..function }))
+    }
+
     pub(super) fn set_share(&self, id: FunctionId, share: Share) -> Result<Decision, Refusal> {
         let (id, function) = self.find(id.controller())?;
         if !share.is_legal() {
