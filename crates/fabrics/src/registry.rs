@@ -331,7 +331,7 @@ impl Registry {
                 // A manager's command is one to the drive's own subsystem.
                 let own = association.function.is_none() && by == Some(&association.host);
                 let last = before.get(&association.subsystem);
-                entry.follow(last, now, &port.states, own, &mut notices);
+                entry.follow(last, now, now.states_at(port), own, &mut notices);
             }
             let association = &entry.association;
             let secrets = |model: &Model| model.secrets.get(&association.host).filter(|_| association.proves).cloned();

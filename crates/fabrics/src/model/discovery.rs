@@ -70,7 +70,7 @@ impl Entries for Model {
             }
         }
         for subsystem in self.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
-            let ports = subsystem.ports.iter().filter_map(|&id| self.port(id));
+            let ports = subsystem.ports.iter().filter(|&&id| subsystem.is_offered_at(id)).filter_map(|&id| self.port(id));
             // Nobody is admitted to a subsystem that wants TLS where there is none.
             let ports = ports.filter(|port| !subsystem.tls_only || port.tls != TlsUse::Off);
             for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(self, port, view))) {

@@ -1,6 +1,7 @@
 //! The function of a drive that a subsystem belongs to: what its controllers have and may do; and
 //! the subsystems of a drive's functions.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -24,6 +25,9 @@ pub struct Function {
     pub interrupts: u16,
     /// Its share of the drive.
     pub share: Share,
+    /// Ports that it is about to leave: hosts there find its namespaces inaccessible, and no new ones
+    /// come.
+    pub leaving: BTreeSet<PortId>,
 }
 
 impl Function {
@@ -48,6 +52,7 @@ impl Function {
                 queues: function.queues,
                 interrupts: function.interrupts,
                 share: function.share,
+                leaving: BTreeSet::new(),
             };
             Some(function.subsystem(nqn, ports, drive, view))
         };

@@ -116,7 +116,7 @@ impl<'r> Admission<'r> {
             (self.registry.model.discovery.nqn.clone(), Kind::Discovery(self.registry.model.discovery.clone()))
         } else {
             let subsystem = self.registry.effective.get(&request.subsystem);
-            let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id));
+            let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.is_offered_at(port.id));
             let subsystem = here.ok_or_else(|| self.missing(&request.subsystem))?;
             // Who is behind a direct port was decided when the function was given to it.
             let is_given = port.is_memory_based() && subsystem.function.is_some();

@@ -520,18 +520,18 @@ impl ControllerEntry {
         &mut self,
         last: Option<&Arc<Subsystem>>,
         now: &Arc<Subsystem>,
-        states: &GroupStates,
+        states: GroupStates,
         own: bool,
         notices: &mut Notices,
     ) {
-        if last == Some(now) && self.states == *states {
+        if last == Some(now) && self.states == states {
             return;
         }
         if let Some(last) = last {
             let (last, now) = (self.shown(last), self.shown(now));
             self.replaced.note(&last, &now, own, &self.association);
         }
-        self.states = states.clone();
+        self.states = states;
         self.notify(now, notices);
     }
 
