@@ -189,7 +189,7 @@ impl Drive {
                 self.sanitizing.no_deallocate_warns = *warn;
                 Ok(Decision::nothing())
             }
-            Request::Virtualize(command) => self.manageable_functions(origin)?.virtualize(command),
+            Request::Virtualize(command) => self.manageable_functions(origin)?.virtualize(command, origin.cntlid),
             Request::GiveTo(id, ports) => self.manageable_functions(origin)?.give_to(*id, ports),
             Request::SetShare(id, share) => self.manageable_functions(origin)?.set_share(*id, *share),
             Request::Map(nsid, to) => self.attachments().map(*nsid, self.manageable(*nsid, origin)?, *to),

@@ -19,7 +19,7 @@ use ebof_authentication::controller::Policy;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::identify::ProtectionType;
-use ebof_nvme::log::{AddressFamily, AnaState, RdmaProvider, TrType};
+use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
 pub use ana::{GROUPS_MAX, GroupStates, refusal};
@@ -455,22 +455,6 @@ impl Subsystem {
             function: None,
             health: Health::default(),
         }
-    }
-
-    /// Whether new hosts find it at a port: it is there, and not about to leave.
-    #[must_use]
-    pub fn is_offered_at(&self, port: PortId) -> bool {
-        self.ports.contains(&port) && !self.leaves(port)
-    }
-
-    fn leaves(&self, port: PortId) -> bool {
-        self.function.as_ref().is_some_and(|function| function.leaving.contains(&port))
-    }
-
-    /// The states of ANA groups of its controllers at a port.
-    #[must_use]
-    pub fn states_at(&self, port: &Port) -> GroupStates {
-        if self.leaves(port.id) { GroupStates::all(AnaState::INACCESSIBLE) } else { port.states.clone() }
     }
 
     /// Whether `host` may connect.

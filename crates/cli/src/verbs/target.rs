@@ -357,9 +357,7 @@ impl Action {
     /// The change that it means.
     fn change(self) -> anyhow::Result<Change> {
         Ok(match self {
-            Self::Assign { function, port, .. } => {
-                Change::Assign { function, ports: port.into_iter().collect() }
-            }
+            Self::Assign { function, port, .. } => Change::Assign { function, ports: port.into_iter().collect() },
             Self::Move { function, to } => Change::Move { function, to: to.into_iter().collect() },
             Self::Map { namespace, vf } => Change::Map { namespace, function: Some(vf) },
             Self::Unmap { namespace } => Change::Map { namespace, function: None },

@@ -48,12 +48,16 @@ impl<'a> FunctionTable<'a> {
         self.known.get(&id).cloned().unwrap_or_default()
     }
 
-    pub(super) fn virtualize(&self, command: &VirtualizationManagement) -> Result<Decision, Refusal> {
+    pub(super) fn virtualize(
+        &self,
+        command: &VirtualizationManagement,
+        manager: ControllerId,
+    ) -> Result<Decision, Refusal> {
         if self.count == 0 {
             return Err(Refusal::at(Status::INVALID_OPCODE, 0));
         }
         match command.action {
-            VirtualizationAction::AllocateToPrimary => self.allocate_to_primary(command),
+            VirtualizationAction::AllocateToPrimary => self.allocate_to_primary(command, manager),
             VirtualizationAction::Offline => {
                 let (id, mut function) = self.find(command.cntlid)?;
                 let lost = everything_of(id, function.online);
@@ -72,8 +76,14 @@ impl<'a> FunctionTable<'a> {
         }
     }
 
-    fn allocate_to_primary(&self, command: &VirtualizationManagement) -> Result<Decision, Refusal> {
-        if command.cntlid != ControllerId(0) {
+    fn allocate_to_primary(
+        &self,
+        command: &VirtualizationManagement,
+        manager: ControllerId,
+    ) -> Result<Decision, Refusal> {
+        // A manager's own controller is the primary one to it. Deviation: ebof, 0 names it as well,
+        // as it did when there was no other name.
+        if command.cntlid != manager && command.cntlid != ControllerId(0) {
             return Err(Refusal::at(Status::INVALID_CONTROLLER_ID, CNTLID));
         }
         let total = function::flexible_total(&self.primary, &self.all(), command.resource);

@@ -127,7 +127,8 @@ impl Found {
             }
             Change::Assign { .. } => {}
             Change::Move { function, to } => {
-                let why = format!("its connection ends: the function goes to {}, where it can connect again", named(to));
+                let why =
+                    format!("its connection ends: the function goes to {}, where it can connect again", named(to));
                 self.function_but_at(inventory, function, to, &why);
             }
             Change::ResetDrive { drive } => {

@@ -68,9 +68,12 @@ mod tests {
 
     #[test]
     fn several_ports_are_told_with_an_and() {
-        for (names, text) in
-            [(&[][..], "no port"), (&["a"], "port a"), (&["b", "a"], "ports a and b"), (&["a", "b", "c"], "ports a, b and c")]
-        {
+        for (names, text) in [
+            (&[][..], "no port"),
+            (&["a"], "port a"),
+            (&["b", "a"], "ports a and b"),
+            (&["a", "b", "c"], "ports a, b and c"),
+        ] {
             assert_eq!(named(&names.iter().map(|&name| name.to_owned()).collect()), text);
         }
     }

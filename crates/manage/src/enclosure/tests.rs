@@ -8,6 +8,7 @@ fn function(name: &str, port: Option<&str>) -> FunctionObject {
     let name: FunctionName = name.parse().unwrap();
     FunctionObject {
         nqn: format!("nqn.2014-08.org.example:{}:vf{}", name.drive, name.number),
+        known_as: None,
         name,
         online: port.is_some(),
         queues: 4,
@@ -252,12 +253,21 @@ fn a_function_is_given_to_several_ports_and_keeps_those_that_it_has() {
     let all = |json: &str| mistakes(json).join("\n");
     // d3/vf1 is at fabric0, and d3/vf3 at direct1.
     let leaves = r#"{"change": "move", "function": "d3/vf3", "to": "fabric0"}"#;
-    assert_eq!(all(&format!(r#"{leaves}, {given}, {{"change": "move", "function": "d3/vf1", "to": ["direct1"]}}"#)), "");
+    assert_eq!(
+        all(&format!(r#"{leaves}, {given}, {{"change": "move", "function": "d3/vf1", "to": ["direct1"]}}"#)),
+        ""
+    );
     assert!(all(given).contains("port direct1 has d3/vf3 already"), "{}", all(given));
     for (json, expected) in [
-        (r#""change": "assign", "port": ["direct2"]"#, "given to port fabric0; `ebof target move d3/vf1 --to direct2` moves"),
+        (
+            r#""change": "assign", "port": ["direct2"]"#,
+            "given to port fabric0; `ebof target move d3/vf1 --to direct2` moves",
+        ),
         (r#""change": "move", "to": ["fabric0"]"#, "it is given to port fabric0 already"),
-        (r#""change": "move", "to": []"#, "no port is named; `ebof target assign d3/vf1 --none` takes it from its ports"),
+        (
+            r#""change": "move", "to": []"#,
+            "no port is named; `ebof target assign d3/vf1 --none` takes it from its ports",
+        ),
         (r#""change": "move", "to": ["direct1", "direct2"]"#, "ports direct1 and direct2 are direct ones"),
     ] {
         let found = all(&format!(r#"{{"function": "d3/vf1", {json}}}"#));

@@ -104,6 +104,7 @@ mod tests {
             queues: 2,
             interrupts: 2,
             share: ebof_drive::Share::default(),
+            is_of_drive: false,
             leaving: BTreeSet::default(),
         });
         Subsystem {

@@ -4,16 +4,24 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ebof_initiator::{Controller, Options};
+use ebof_initiator::{AdminData, Controller, Options};
 use ebof_manage::Target as _;
 use ebof_manage::enclosure::{Enclosure as _, HostObject, Phase, Task, TaskState};
 use ebof_nvme::log::AnaState;
 use ebof_nvme::{Nqn, Nsid};
 
 use crate::drive_rig::wait;
-use crate::enclosure_rig::{Rig, config, function, gate_of, moved, transaction};
+use crate::enclosure_rig::{NQN, Rig, assign, config, function, gate_of, moved, transaction};
 
 const VF1: &str = "d0/vf1";
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 fn at(change: &str, ports: &[&str]) -> String {
     let key = if change == "move" { "to" } else { "port" };
@@ -86,9 +94,15 @@ fn what_stays_of_a_function_notices_nothing_of_what_comes_and_goes() {
     let nsid = rig.namespace(VF1);
     rig.made(&at("assign", &["b"]));
     let staying = rig.connect("b", &function(1));
-    let before = hosts(&rig);
+    let there = |rig: &Rig| -> Vec<_> {
+        let hosts = hosts(rig).into_iter();
+        hosts.map(|host| (host.port, host.cntlid, host.peer, host.connected_since_unix_ms)).collect()
+    };
+    let before = there(&rig);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also if something is wrong.
+        let _over = Over(&over);
         scope.spawn(|| {
             let namespace = staying.namespace(nsid).unwrap();
             let mut data = [0; 4096];
@@ -108,9 +122,8 @@ fn what_stays_of_a_function_notices_nothing_of_what_comes_and_goes() {
             assert_eq!(hosts(&rig).len(), 2);
             rig.made(&at("move", &["b"]));
             assert!(rig.try_connect("a", &function(1)).is_none());
-            assert_eq!(hosts(&rig), before, "the same controller since the same time");
+            assert_eq!(there(&rig), before, "the same controller since the same time");
         }
-        over.store(true, Relaxed);
     });
     rig.target.stop(Duration::from_secs(5));
 }
@@ -171,5 +184,80 @@ fn several_ports_are_remembered_and_one_that_is_gone_is_told() {
     rig.connect("a", &function(1)).disconnect();
     rig.made(&at("move", &["a"]));
     assert!(rig.enclosure.inventory().function(&VF1.parse().unwrap()).unwrap().port_exists);
+    rig.target.stop(Duration::from_secs(5));
+}
+
+/// A drive with functions that are controllers of its own subsystem, which is at port `c`.
+fn one_subsystem() -> Rig {
+    let port = |name: &str| format!("[[ports]]\nname = \"{name}\"\nlisten = \"tcp://127.0.0.1:0\"\n");
+    let text = format!(
+        "{}{}{}[[drives]]\nname = \"d0\"\nbacking = \"mem:256Mi\"\nfunctions = 3\none_subsystem = true\n\
+         [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\nports = [\"c\"]\ndrive = \"d0\"\n",
+        port("a"),
+        port("b"),
+        port("c")
+    );
+    Rig::observed(ebof_manage::load("box.toml", &text).unwrap().config, Box::new(|_| ()))
+}
+
+fn reset(by: &Controller, lost: &Controller) -> ebof_nvme::Cqe {
+    let instance = lost.identify().instance().unwrap();
+    by.admin(instance.reset_command(), AdminData::None, None).unwrap()
+}
+
+// @test drive.one-subsystem
+#[test]
+fn functions_are_controllers_of_one_subsystem() {
+    let rig = one_subsystem();
+    let manager = rig.connect("c", NQN);
+    let nsid = Nsid(1);
+    rig.made(
+        r#"{"change": "create-namespace", "drive": "d0", "size_bytes": 67108864, "shared": true, "nsid": 1,
+            "attach_to": ["d0/vf1", "d0/vf2"]}"#,
+    );
+    rig.made(&format!("{}, {}", assign("d0/vf1", "a"), assign("d0/vf2", "b")));
+    let refused = rig.enclosure.begin(transaction(&assign("d0/vf3", "b"))).unwrap_err().to_string();
+    assert!(refused.contains("port b has d0/vf2 already, in the same subsystem"), "{refused}");
+    let refused = rig.enclosure.begin(transaction(&assign("d0/vf3", "c"))).unwrap_err().to_string();
+    assert!(refused.contains("port c has the primary controller of d0"), "{refused}");
+
+    let [one, other] = ["a", "b"].map(|port| rig.connect(port, NQN));
+    let all = [&manager, &one, &other];
+    let identity = |host: &Controller| {
+        let identify = host.identify();
+        (identify.subnqn, identify.sn, identify.mn, host.identify_namespace(nsid).unwrap().nguid)
+    };
+    let identities = [identity(&one), identity(&other)];
+    assert_eq!(identities[0], identities[1]);
+    assert_eq!(identities[0].0, manager.identify().subnqn);
+    let ids = std::collections::BTreeSet::from(all.map(|host| host.id().0));
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    assert_eq!(one.namespaces().unwrap(), [nsid]);
+    one.namespace(nsid).unwrap().write(0, &[7; 4096], false).unwrap();
+    let mut data = [0; 4096];
+    other.namespace(nsid).unwrap().read(0, &mut data).unwrap();
+    assert_eq!(data, [7; 4096]);
+
+    // Each NQN of a function is one of this target only.
+    assert!(rig.try_connect("a", &function(1)).is_none());
+    let asking = discovery(&rig);
+    let entries = asking.discovery_log().unwrap().entries;
+    assert_eq!(entries.iter().filter(|entry| entry.subsystem_nqn().to_string() == NQN).count(), 3);
+    assert!(entries.iter().all(|entry| entry.subsystem_nqn().to_string() != function(1)));
+
+    // They are controllers of one host in one subsystem: one resets the other.
+    assert!(reset(&other, &one).status().is_success());
+    let shown = rig.enclosure.inventory().function(&VF1.parse().unwrap()).unwrap().clone();
+    assert_eq!((shown.nqn, shown.known_as.as_deref()), (function(1), Some(NQN)));
+    rig.target.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn functions_that_are_subsystems_of_their_own_reset_nothing_of_each_other() {
+    let rig = Rig::new();
+    rig.made(&format!("{}, {}", assign("d0/vf1", "a"), assign("d0/vf2", "b")));
+    let [one, other] = [("a", 1), ("b", 2)].map(|(port, number)| rig.connect(port, &function(number)));
+    assert_ne!(one.identify().subnqn, other.identify().subnqn);
+    assert!(!reset(&other, &one).status().is_success());
     rig.target.stop(Duration::from_secs(5));
 }

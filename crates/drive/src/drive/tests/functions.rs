@@ -82,6 +82,9 @@ fn statuses_are_those_of_the_specification() {
         (Assign, 3, queues, 3, Status::INVALID_RESOURCE_ID),
         (AllocateToPrimary, 0, queues, 3, Status::INVALID_RESOURCE_ID),
         (AllocateToPrimary, 0, queues, 2, Status::SUCCESS),
+        // To a manager its own controller is the primary one.
+        (AllocateToPrimary, host(0).cntlid.0, queues, 2, Status::SUCCESS),
+        (AllocateToPrimary, host(1).cntlid.0, queues, 2, Status::INVALID_CONTROLLER_ID),
         (Online, 1, queues, 0, Status::INVALID_SECONDARY_STATE),
         (Assign, 1, ResourceType::Interrupts, 1, Status::SUCCESS),
         (Online, 1, queues, 0, Status::SUCCESS),

@@ -7,7 +7,7 @@ use super::mistakes::Mistakes;
 use crate::enclosure::change::Rate;
 use crate::enclosure::drives::NewDrive;
 use crate::enclosure::given_ports::{PORTS_MAX, named};
-use crate::enclosure::inventory::{FunctionObject, Inventory, PortKind, ShareObject};
+use crate::enclosure::inventory::{DriveObject, FunctionObject, Inventory, PortKind, ShareObject};
 use crate::enclosure::name::FunctionName;
 use crate::enclosure::refusal::MistakeKind;
 
@@ -65,6 +65,7 @@ impl<'i> CheckedFunctions<'i> {
             let advice = "choose a port without `discovery_only`";
             out.note(MistakeKind::Conflict, function, format!("port {name} serves discovery only"), advice);
         }
+        self.one_subsystem(function, name, out);
         let of_functions = self.ports.iter().find(|(other, given)| *other != function && given.contains(name));
         if port.kind != PortKind::Direct {
             return;
@@ -77,6 +78,24 @@ impl<'i> CheckedFunctions<'i> {
         if let Some(other) = self.subsystems.get(name) {
             let message = format!("port {name} has {other} already, and a direct port is one function");
             let advice = "take it out of that one's `ports` in the configuration, or choose another port";
+            out.note(MistakeKind::Conflict, function, message, advice);
+        }
+    }
+
+    /// A fabric port has one controller of a drive's subsystem that its functions are controllers
+    /// of: hosts name the subsystem only.
+    fn one_subsystem(&self, function: &FunctionName, port: &str, out: &mut Mistakes) {
+        let drive = self.inventory.drive(&function.drive);
+        let is_one = |drive: &DriveObject| drive.functions.iter().any(|function| function.known_as.is_some());
+        let Some(drive) = drive.filter(|drive| is_one(drive) && !self.inventory.is_direct(port)) else { return };
+        let advice = "choose a port that no other controller of the drive is at";
+        if drive.ports.iter().any(|own| own == port) {
+            let message = format!("port {port} has the primary controller of {}, in the same subsystem", drive.name);
+            out.note(MistakeKind::Conflict, function, message, advice);
+        }
+        let is_other = |other: &FunctionName| other.drive == function.drive && other != function;
+        if let Some((other, _)) = self.ports.iter().find(|(other, given)| is_other(other) && given.contains(port)) {
+            let message = format!("port {port} has {other} already, in the same subsystem");
             out.note(MistakeKind::Conflict, function, message, advice);
         }
     }
@@ -110,7 +129,8 @@ impl<'i> CheckedFunctions<'i> {
         }
         let before = self.ports.get(function).cloned().unwrap_or_default();
         if !after.is_empty() && !before.is_subset(after) {
-            let advice = format!("`ebof target move {function} --to {}` moves it", Vec::from_iter(after.clone()).join(","));
+            let advice =
+                format!("`ebof target move {function} --to {}` moves it", Vec::from_iter(after.clone()).join(","));
             out.note(MistakeKind::Conflict, function, format!("it is given to {}", named(&before)), advice);
         }
         self.ports.insert(function.clone(), after.clone());
