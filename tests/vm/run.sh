@@ -272,7 +272,7 @@ if [[ ${1:-} == -l ]]; then
 fi
 scenarios=("$@")
 # The longest ones begin first, so that no processor is idle beside the last one.
-((${#scenarios[@]})) || scenarios=(package box rdma-two self drive linux-host paths host-paths tls auth rdma rdma-host rdma-shared ublk rdma-hostile direct rdma-drive verbs media protection nvmet functions)
+((${#scenarios[@]})) || scenarios=(package box rdma-two self drive linux-host paths function-paths host-paths tls auth rdma rdma-host rdma-shared ublk rdma-hostile direct rdma-drive verbs media protection nvmet functions)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

@@ -189,7 +189,7 @@ impl Drive {
                 self.sanitizing.no_deallocate_warns = *warn;
                 Ok(Decision::nothing())
             }
-            Request::Virtualize(command) => self.manageable_functions(origin)?.virtualize(command),
+            Request::Virtualize(command) => self.manageable_functions(origin)?.virtualize(command, origin.cntlid),
             Request::GiveTo(id, ports) => self.manageable_functions(origin)?.give_to(*id, ports),
             Request::SetShare(id, share) => self.manageable_functions(origin)?.set_share(*id, *share),
             Request::Map(nsid, to) => self.attachments().map(*nsid, self.manageable(*nsid, origin)?, *to),
@@ -206,10 +206,12 @@ impl Drive {
             | Request::AttachMore(..)
             | Request::DetachFrom(..)
             | Request::Stage(..)
+            | Request::Shift(..)
                 if !origin.is_box =>
             {
                 Err(Refusal::new(Status::OPERATION_DENIED))
             }
+            Request::Shift(id, ports) => self.manageable_functions(origin)?.shift(*id, ports),
             Request::Begin(id, before) => self.transactions().begin(id, before),
             Request::End(id) => Ok(self.transactions().end(id)),
             Request::Undo(id) => Ok(self.undo(id, origin, input)),

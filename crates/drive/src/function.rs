@@ -235,7 +235,11 @@ pub fn assigned(functions: &BTreeMap<u16, Function>, resource: ResourceType) -> 
 /// Primary Controller Capabilities of a drive with these functions. The primary controller is 0,
 /// and has a queue and an interrupt of its own.
 #[must_use]
-pub fn primary_capabilities(primary: &Primary, functions: &BTreeMap<u16, Function>) -> PrimaryCapabilities {
+pub fn primary_capabilities(
+    cntlid: ControllerId,
+    primary: &Primary,
+    functions: &BTreeMap<u16, Function>,
+) -> PrimaryCapabilities {
     let of = |resource| {
         let total = flexible_total(primary, functions, resource);
         ResourceCapabilities {
@@ -249,6 +253,7 @@ pub fn primary_capabilities(primary: &Primary, functions: &BTreeMap<u16, Functio
         }
     };
     PrimaryCapabilities {
+        cntlid: cntlid.0.into(),
         crt: QUEUE_RESOURCES | INTERRUPT_RESOURCES,
         queues: of(ResourceType::Queues),
         interrupts: of(ResourceType::Interrupts),
@@ -256,12 +261,17 @@ pub fn primary_capabilities(primary: &Primary, functions: &BTreeMap<u16, Functio
     }
 }
 
-/// The Secondary Controller List from the controller `least` on.
+/// The Secondary Controller List from the controller `least` on, for the manager with the primary
+/// controller `cntlid`.
 #[must_use]
-pub fn secondary_controllers(functions: &BTreeMap<u16, Function>, least: ControllerId) -> SecondaryControllerList {
+pub fn secondary_controllers(
+    cntlid: ControllerId,
+    functions: &BTreeMap<u16, Function>,
+    least: ControllerId,
+) -> SecondaryControllerList {
     let listed = functions.range(least.0..).map(|(&id, function)| SecondaryController {
         scid: id.into(),
-        pcid: 0.into(),
+        pcid: cntlid.0.into(),
         scs: if function.online { ONLINE } else { 0 },
         vfn: id.into(),
         nvq: function.queues.into(),

@@ -30,6 +30,9 @@ pub struct Association {
     pub random: u64,
     /// The subsystem; the discovery subsystem by its own name.
     pub subsystem: Nqn,
+    /// The subsystem by the NQN that the host knows: that of the drive, if `subsystem` is that of a
+    /// function which is a controller of the drive's own. All controllers of one are paths to it.
+    pub known_as: Nqn,
     /// The host.
     pub host: Nqn,
     /// The host's identifier: a host that is attached directly says it later.
@@ -84,6 +87,7 @@ pub struct Association {
 pub(crate) struct Identity {
     pub(crate) instance: ControllerInstance,
     pub(crate) subsystem: Nqn,
+    pub(crate) known_as: Nqn,
     pub(crate) function: Option<FunctionId>,
     pub(crate) drive: Nqn,
     pub(crate) host: Nqn,
@@ -109,14 +113,15 @@ const ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 impl Association {
     pub(crate) fn new(identity: Identity, port: Port, limits: Limits, errors: Arc<ErrorLog>) -> Self {
-        let Identity { instance, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk } =
-            identity;
+        let Identity { instance, subsystem, known_as, function, drive, host, host_id, nameless, .. } = identity;
+        let Identity { discovery, proves, psk, .. } = identity;
         let ControllerInstance { id: cntlid, uniquifier, random } = instance;
         let association = Self {
             cntlid,
             uniquifier,
             random,
             subsystem,
+            known_as,
             function,
             drive,
             host,

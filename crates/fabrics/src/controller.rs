@@ -13,13 +13,14 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use ebof_drive::reservation::NotificationLog;
-use ebof_nvme::Nsid;
 use ebof_nvme::command::ControllerInstance;
 use ebof_nvme::event::AsyncEvent;
 use ebof_nvme::feature::AsyncEventConfig;
 use ebof_nvme::log::{ChangedNamespaces, Lid, ReservationEvent, critical_warning};
+use ebof_nvme::{Nqn, Nsid};
 
 use crate::association::Association;
+use crate::model::function;
 use crate::model::{DiscoveryIdentity, Namespace, NamespaceTable, Subsystem};
 use ana::AnaLog;
 use event::Events;
@@ -65,6 +66,16 @@ pub(crate) enum Kind {
     Io(Arc<Subsystem>),
     /// Discovery.
     Discovery(DiscoveryIdentity),
+}
+
+impl Kind {
+    /// The NQN by which hosts know the subsystem `nqn`.
+    pub(crate) fn known_as<'k>(&'k self, nqn: &'k Nqn) -> &'k Nqn {
+        match self {
+            Self::Io(subsystem) => function::known_as(subsystem),
+            Self::Discovery(_) => nqn,
+        }
+    }
 }
 
 impl Controller {

@@ -42,7 +42,7 @@ use crate::connect::authentication;
 use crate::connect::{self, Arrival, Attachment, ConnectRequest, Refusal};
 use crate::controller::Kind;
 use crate::model::discovery::{self, Entries as _};
-use crate::model::function::Function;
+use crate::model::function::{self, Function};
 use crate::model::secrets::{PskSource, SecureChannelId};
 use crate::model::{DeviceId, Limits, Model, PortId, Subsystem};
 use crate::notice::{CloseReason, Notice, Notices};
@@ -331,7 +331,7 @@ impl Registry {
                 // A manager's command is one to the drive's own subsystem.
                 let own = association.function.is_none() && by == Some(&association.host);
                 let last = before.get(&association.subsystem);
-                entry.follow(last, now, &port.states, own, &mut notices);
+                entry.follow(last, now, function::states_at(now, port), own, &mut notices);
             }
             let association = &entry.association;
             let secrets = |model: &Model| model.secrets.get(&association.host).filter(|_| association.proves).cloned();
@@ -355,7 +355,7 @@ impl Registry {
 
     /// Keeps a PSK that the authentication of an association has generated.
     fn keep_psk(&mut self, association: &Association, psk: &Psk, now_ms: u64) {
-        let names = Names { host: association.host.clone(), subsystem: association.subsystem.clone() };
+        let names = Names { host: association.host.clone(), subsystem: association.known_as.clone() };
         let replaced = association.psk.and_then(PskSource::channel);
         let Self { controllers, generated_psks, .. } = self;
         generated_psks.add(names, psk, replaced, |channel| controllers.have_channel(channel), now_ms);

@@ -38,6 +38,7 @@ pub use drive_change::{
     SanitizeAction, SanitizeDrive, SelfTestKind,
 };
 pub use drives::{NewDrive, without_drive};
+pub use given_ports::named as named_ports;
 pub use image::{IMAGE_BYTES_MAX, IMAGES_MAX, StoredImage};
 pub use inventory::{
     DriveObject, Fan, FunctionObject, HostObject, INVENTORY_SCHEMA, Inventory, NamespaceObject, PortKind, PortObject,

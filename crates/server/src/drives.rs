@@ -81,8 +81,25 @@ pub(crate) struct DriveTable {
     /// Ports by name: functions are given to them.
     ports: BTreeMap<String, PortId>,
     /// Subsystems of functions that hosts are kept from.
-    withheld: BTreeSet<Nqn>,
+    withheld: BTreeMap<Nqn, Withheld>,
     direct: DirectPorts,
+}
+
+/// Where hosts are kept from a function that changes its ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Withheld {
+    /// Everywhere.
+    All,
+    /// At some ports.
+    Ports {
+        /// They find it there already, beside the ports that it has.
+        joined: BTreeSet<PortId>,
+        /// They do not come there any more. Those that are there find its namespaces inaccessible,
+        /// and take another path.
+        leaving: BTreeSet<PortId>,
+        /// It is there no more.
+        left: BTreeSet<PortId>,
+    },
 }
 
 /// A drive, and the names of its namespaces' devices.
@@ -191,11 +208,17 @@ impl Drives {
         shown.ports.get(port).is_some_and(|port| shown.direct.is_free_for(*port, nqn))
     }
 
+    /// The identifiers of ports.
+    pub(crate) fn port_ids<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> BTreeSet<PortId> {
+        let shown = self.shown();
+        names.into_iter().filter_map(|name| shown.ports.get(name).copied()).collect()
+    }
+
     /// Keeps a function's subsystem from hosts: those that it has are told to leave, and those that
     /// come may try again.
-    pub(crate) fn withhold(&self, nqn: &Nqn, audience: &dyn Audience) {
+    pub(crate) fn withhold(&self, nqn: &Nqn, what: Withheld, audience: &dyn Audience) {
         let mut shown = self.shown();
-        shown.withheld.insert(nqn.clone());
+        shown.withheld.insert(nqn.clone(), what);
         let mut registry = audience.registry();
         let mut model = Model::clone(registry.model());
         model.generation += 1;
@@ -279,8 +302,11 @@ impl DriveTable {
             }
         };
         let free = self.direct.settle_drive(&mut subsystems);
-        let withheld = subsystems.iter_mut().filter(|subsystem| self.withheld.contains(&subsystem.nqn));
-        withheld.for_each(|subsystem| subsystem.ports.clear());
+        for subsystem in &mut subsystems {
+            if let Some(withheld) = self.withheld.get(&subsystem.nqn) {
+                withheld.apply(subsystem);
+            }
+        }
         if registry.objects().would_note(&subsystems) {
             let mut objects = registry.objects().clone();
             objects.note_all(&subsystems);
@@ -309,8 +335,9 @@ impl DriveTable {
 
     /// Takes the ports from the subsystems that hosts are kept from.
     fn withhold(&self, model: &mut Model) {
-        for subsystem in model.subsystems.iter_mut().filter(|subsystem| self.withheld.contains(&subsystem.nqn)) {
-            Arc::make_mut(subsystem).ports.clear();
+        for subsystem in &mut model.subsystems {
+            let Some(withheld) = self.withheld.get(&subsystem.nqn) else { continue };
+            withheld.apply(Arc::make_mut(subsystem));
             if !model.returning.contains(&subsystem.nqn) {
                 model.returning.push(subsystem.nqn.clone());
             }
@@ -321,6 +348,23 @@ impl DriveTable {
         let plain = self.plain.iter().map(|(id, device)| (*id, Arc::clone(device)));
         let named = self.actors.values().flat_map(|served| served.names.values());
         DeviceTable::new(plain.chain(named.map(|(id, device)| (*id, Arc::clone(device)))))
+    }
+}
+
+impl Withheld {
+    fn apply(&self, subsystem: &mut Subsystem) {
+        match self {
+            Self::All => subsystem.ports.clear(),
+            Self::Ports { joined, leaving, left } => {
+                let new = joined.iter().filter(|port| !subsystem.ports.contains(port)).copied();
+                let new: Vec<PortId> = new.collect();
+                subsystem.ports.extend(new);
+                subsystem.ports.retain(|port| !left.contains(port));
+                if let Some(function) = &mut subsystem.function {
+                    function.leaving.clone_from(leaving);
+                }
+            }
+        }
     }
 }
 

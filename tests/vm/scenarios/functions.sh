@@ -10,6 +10,7 @@
 # - QEMU's functions exist once the guest has enabled them (sriov_numvfs).
 # - QEMU needs two private I/O queues of the primary: VQPRT is not compared. VIPRT neither.
 # - QEMU does not create namespaces: its namespace comes with the device.
+# - QEMU's primary controller is 0, ebof's is the manager's own one.
 # - More (the error log has an entry) and Do Not Retry in status codes.
 
 functions_nqn=nqn.2014-08.org.example:functions
@@ -97,7 +98,7 @@ tell_story() {
     echo "== $words"
     # shellcheck disable=SC2086 # words
     told=$(nvme ${words/DEVICE/$device} 2>&1) || true
-    sed -E "s|$device|DEVICE|g; s/\(0x[0-9a-f]+\)/(CODE)/; /^(vq|vi)prt /d" <<<"${told:-no answer}"
+    sed -E "s|$device|DEVICE|g; s/\(0x[0-9a-f]+\)/(CODE)/; /^(vq|vi)prt /d; s/(^cntlid|Primary Controller Identifier)( *:).*/\1\2 PRIMARY/" <<<"${told:-no answer}"
   done <<'STORY'
 list-secondary DEVICE
 primary-ctrl-caps DEVICE

@@ -119,9 +119,13 @@ fn functions() {
     let functions: std::collections::BTreeMap<u16, Function> =
         [(1, Function { queues: 9, interrupts: 8, online: true, ..Function::default() }), (2, Function::default())]
             .into();
-    let data = Box::new(function::primary_capabilities(&Primary { queues: 3, ..Primary::default() }, &functions));
+    let data = Box::new(function::primary_capabilities(
+        ControllerId(0),
+        &Primary { queues: 3, ..Primary::default() },
+        &functions,
+    ));
     assert_view!("primary-ctrl-caps", primary_view(data));
-    let data = Box::new(function::secondary_controllers(&functions, ControllerId(0)));
+    let data = Box::new(function::secondary_controllers(ControllerId(0), &functions, ControllerId(0)));
     assert_view!("list-secondary", secondary_view(data, 127));
     assert_view!("virt-mgmt", virtualized_view("nvme0", 9));
 }

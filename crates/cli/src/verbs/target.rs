@@ -71,25 +71,25 @@ enum Action {
     Slow(watch::Slow),
     /// Read the configuration file again, as SIGHUP does, and fail if it is refused
     Reload,
-    /// Give a function to a port, or take it from its port
+    /// Give a function to a port or several, or take it from those that it has
     #[command(group = clap::ArgGroup::new("place").required(true).args(["port", "none"]))]
     Assign {
         /// The function, such as d3/vf2
         function: FunctionName,
-        /// The name of the port
-        #[arg(long, value_name = "PORT")]
-        port: Option<String>,
-        /// Take it from the port that it has
+        /// All ports that it is to have, separated by commas
+        #[arg(long, value_name = "PORT", value_delimiter = ',')]
+        port: Vec<String>,
+        /// Take it from the ports that it has
         #[arg(long)]
         none: bool,
     },
-    /// Move a function to another port without stopping anything else
+    /// Move a function to another port, or others, without stopping anything else
     Move {
         /// The function, such as d3/vf2
         function: FunctionName,
-        /// The name of the port
-        #[arg(long, value_name = "PORT")]
-        to: String,
+        /// All ports that it is to have, separated by commas; what it has of them, it keeps
+        #[arg(long, value_name = "PORT", value_delimiter = ',', required = true)]
+        to: Vec<String>,
     },
     /// Attach a namespace to one function, and detach it from all others and from hosts
     Map {
@@ -357,8 +357,8 @@ impl Action {
     /// The change that it means.
     fn change(self) -> anyhow::Result<Change> {
         Ok(match self {
-            Self::Assign { function, port, .. } => Change::Assign { function, port },
-            Self::Move { function, to } => Change::Move { function, to },
+            Self::Assign { function, port, .. } => Change::Assign { function, ports: port.into_iter().collect() },
+            Self::Move { function, to } => Change::Move { function, to: to.into_iter().collect() },
             Self::Map { namespace, vf } => Change::Map { namespace, function: Some(vf) },
             Self::Unmap { namespace } => Change::Map { namespace, function: None },
             Self::Weight { function, weight } => Change::Weight { function, weight },
@@ -522,6 +522,7 @@ mod tests {
     fn words_become_changes() {
         let lines = [
             "assign d3/vf2 --port fabric0",
+            "assign d3/vf2 --port fabric0,fabric1",
             "assign d3/vf2 --none",
             "move d3/vf2 --to direct1",
             "map d3/ns4 --vf d3/vf2",

@@ -375,6 +375,7 @@ mod tests {
         // An inventory of a target that does not know the newer keys is read, too.
         let mut drive: DriveObject = serde_json::from_str(json).unwrap();
         drive.functions = vec![FunctionObject {
+            known_as: None,
             name: "d3/vf1".parse().unwrap(),
             nqn: "n:vf1".into(),
             online: true,

@@ -48,12 +48,16 @@ impl<'a> FunctionTable<'a> {
         self.known.get(&id).cloned().unwrap_or_default()
     }
 
-    pub(super) fn virtualize(&self, command: &VirtualizationManagement) -> Result<Decision, Refusal> {
+    pub(super) fn virtualize(
+        &self,
+        command: &VirtualizationManagement,
+        manager: ControllerId,
+    ) -> Result<Decision, Refusal> {
         if self.count == 0 {
             return Err(Refusal::at(Status::INVALID_OPCODE, 0));
         }
         match command.action {
-            VirtualizationAction::AllocateToPrimary => self.allocate_to_primary(command),
+            VirtualizationAction::AllocateToPrimary => self.allocate_to_primary(command, manager),
             VirtualizationAction::Offline => {
                 let (id, mut function) = self.find(command.cntlid)?;
                 let lost = everything_of(id, function.online);
@@ -72,8 +76,14 @@ impl<'a> FunctionTable<'a> {
         }
     }
 
-    fn allocate_to_primary(&self, command: &VirtualizationManagement) -> Result<Decision, Refusal> {
-        if command.cntlid != ControllerId(0) {
+    fn allocate_to_primary(
+        &self,
+        command: &VirtualizationManagement,
+        manager: ControllerId,
+    ) -> Result<Decision, Refusal> {
+        // A manager's own controller is the primary one to it. Deviation: ebof, 0 names it as well,
+        // as it did when there was no other name.
+        if command.cntlid != manager && command.cntlid != ControllerId(0) {
             return Err(Refusal::at(Status::INVALID_CONTROLLER_ID, CNTLID));
         }
         let total = function::flexible_total(&self.primary, &self.all(), command.resource);
@@ -119,6 +129,15 @@ impl<'a> FunctionTable<'a> {
         let (id, function) = self.find(id.controller())?;
         let lost = everything_of(id, function.online && !function.ports.is_subset(ports));
         Ok(Decision { lost, ..self.changed(id, Function { ports: ports.clone(), ..function }) })
+    }
+
+    /// Other ports for an online function, without a loss.
+    pub(super) fn shift(&self, id: FunctionId, ports: &PortNames) -> Result<Decision, Refusal> {
+        let (id, function) = self.find(id.controller())?;
+        if !function.online || ports.is_empty() {
+            return Err(Refusal::new(Status::INVALID_SECONDARY_STATE));
+        }
+        Ok(self.changed(id, Function { ports: ports.clone(), ..function }))
     }
 
     pub(super) fn set_share(&self, id: FunctionId, share: Share) -> Result<Decision, Refusal> {

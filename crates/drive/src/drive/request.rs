@@ -65,6 +65,9 @@ pub enum Request {
     Map(Nsid, Option<FunctionId>),
     /// A function gets these resources, this state and these ports, in one step.
     Place(FunctionId, Placement),
+    /// An online function is reached through these ports from now on. Nobody loses what it has by
+    /// that: whoever asks has made sure that nothing comes through the others any more.
+    Shift(FunctionId, PortNames),
     /// A namespace is attached to these, and to nobody else.
     AttachExactly(Nsid, Attachments),
     /// A namespace is created with those who have it.
@@ -114,6 +117,7 @@ impl Request {
             Self::SetShare(..) => "change the share of a function",
             Self::Map(..) => "move a namespace to a function",
             Self::Place(..) => "place a function",
+            Self::Shift(..) => "change the ports of a function",
             Self::AttachExactly(..) => "attach a namespace to others",
             Self::Begin(..) => "begin a transaction",
             Self::End(_) => "end a transaction",
@@ -131,6 +135,7 @@ impl Request {
             | Self::GiveTo(..)
             | Self::SetShare(..)
             | Self::Place(..)
+            | Self::Shift(..)
             | Self::AttachExactly(..)
             | Self::Begin(..)
             | Self::End(_)

@@ -40,6 +40,8 @@ pub struct Settings {
     pub subsystem: String,
     /// Functions, up to [`FunctionId::MAX`](crate::FunctionId::MAX).
     pub functions: u16,
+    /// They are controllers of the drive's own subsystem, instead of each having one.
+    pub one_subsystem: bool,
 }
 
 /// Which hosts may manage a drive.

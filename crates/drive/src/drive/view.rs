@@ -65,6 +65,8 @@ pub struct View {
     pub assigned_cntlids: BTreeMap<u16, String>,
     /// Functions by number: all that the configuration says.
     pub functions: BTreeMap<u16, Function>,
+    /// Whether they are controllers of the drive's own subsystem, instead of each having one.
+    pub one_subsystem: bool,
     /// Flexible resources of the primary controller.
     pub primary: Primary,
 }
@@ -103,6 +105,7 @@ impl View {
                 .map(|(&cntlid, assignment)| (cntlid, assignment.host.clone()))
                 .collect(),
             functions: drive.functions(),
+            one_subsystem: settings.one_subsystem,
             primary: state.primary,
         }
     }

@@ -82,6 +82,12 @@ impl PortNames {
         self.0.is_subset(&other.0)
     }
 
+    /// Whether both have a port.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        !self.0.is_disjoint(&other.0)
+    }
+
     /// The names, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)

@@ -42,15 +42,15 @@ fn structures_say_what_functions_have() {
     let assigned = Function { queues: 2, ..Function::default() };
     let functions: BTreeMap<u16, Function> = [(1, online), (2, assigned), (3, Function::default())].into();
     let primary = Primary { queues: 7, next_queues: 8, ..Primary::default() };
-    let capabilities = primary_capabilities(&primary, &functions);
+    let capabilities = primary_capabilities(ControllerId(128), &primary, &functions);
     let ResourceCapabilities { frt, rfa, rfap, prt, frsm, gran, .. } = capabilities.queues;
     assert_eq!((frt.get(), rfa.get(), rfap.get(), prt.get(), frsm.get(), gran.get()), (195, 11, 7, 1, 129, 1));
     assert_eq!((capabilities.crt, capabilities.interrupts.rfa.get(), capabilities.interrupts.rfap.get()), (3, 5, 0));
-    let list = secondary_controllers(&functions, ControllerId(2));
+    let list = secondary_controllers(ControllerId(128), &functions, ControllerId(2));
     assert_eq!((list.numid, list.used()[0].scid.get(), list.used()[1].vfn.get()), (2, 2, 3));
-    let first = secondary_controllers(&functions, ControllerId(0)).entries[0];
-    assert_eq!((first.scs, first.nvq.get(), first.nvi.get(), first.pcid.get()), (ONLINE, 9, 5, 0));
-    assert_eq!(secondary_controllers(&functions, ControllerId(4)).numid, 0);
+    let first = secondary_controllers(ControllerId(128), &functions, ControllerId(0)).entries[0];
+    assert_eq!((first.scs, first.nvq.get(), first.nvi.get(), first.pcid.get()), (ONLINE, 9, 5, 128));
+    assert_eq!(secondary_controllers(ControllerId(128), &functions, ControllerId(4)).numid, 0);
     assert_eq!(FunctionId(3).to_string(), "vf3");
 }
 

@@ -30,6 +30,7 @@ use crate::association::{Association, QUIESCE_MS};
 use crate::controller::RESETS_MAX;
 use crate::controller::property::VERSION;
 use crate::io::copy;
+use crate::model::function;
 use crate::model::{DiscoveryIdentity, Limits, Namespace, NamespaceTable, Provision, Subsystem};
 use crate::task::FUSED_BLOCKS_MAX;
 use crate::task::Task;
@@ -145,11 +146,11 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
             drive.map(|drive| bytes(&granularities(drive.capacity.extent_bytes)))
         }
         Cns::PRIMARY_CONTROLLER_CAPABILITIES if subsystem.has_functions() => {
-            drive.map(|drive| bytes(&primary_capabilities(&drive.primary, &drive.functions)))
+            drive.map(|drive| bytes(&primary_capabilities(association.cntlid, &drive.primary, &drive.functions)))
         }
         Cns::SECONDARY_CONTROLLER_LIST if subsystem.has_functions() => {
             let least = ControllerId(u16::from_le_bytes(cntid));
-            drive.map(|drive| bytes(&secondary_controllers(&drive.functions, least)))
+            drive.map(|drive| bytes(&secondary_controllers(association.cntlid, &drive.functions, least)))
         }
         Cns::IO_COMMAND_SETS => {
             // CNTID: FFFFh means this controller.
@@ -318,7 +319,7 @@ fn independent_data(namespace: &Namespace) -> IndependentNamespace {
 
 fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<IdentifyController> {
     let limits = &association.limits;
-    let mut data = common(association, &subsystem.nqn);
+    let mut data = common(association, function::known_as(subsystem));
     data.set_serial_number(&subsystem.serial);
     data.set_model_number(&subsystem.model);
     data.set_firmware_revision(&subsystem.firmware);

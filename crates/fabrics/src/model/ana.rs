@@ -29,6 +29,12 @@ impl GroupStates {
         Self(Arc::new(states.into_iter().filter(|(_, state)| *state != AnaState::OPTIMIZED).collect()))
     }
 
+    /// Every group in this state.
+    #[must_use]
+    pub fn all(state: AnaState) -> Self {
+        Self::new((1..=GROUPS_MAX).map(|group| (group, state)))
+    }
+
     /// The state of a group.
     #[must_use]
     pub fn of(&self, group: u32) -> AnaState {

@@ -1,5 +1,6 @@
 //! The Discovery log page (70h): what a host may connect to, described so that it can reach it.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -10,6 +11,7 @@ use ebof_nvme::log::{
 use ebof_nvme::{ControllerId, Nqn};
 use zerocopy::IntoBytes;
 
+use crate::model::function;
 use crate::model::{Model, Port, PortId, Referral, Subsystem, TlsUse};
 
 /// The host that asks, and the port where it does.
@@ -70,12 +72,21 @@ impl Entries for Model {
             }
         }
         for subsystem in self.subsystems.iter().filter(|subsystem| view.may_use(subsystem)) {
-            let ports = subsystem.ports.iter().filter_map(|&id| self.port(id));
+            let ports = subsystem
+                .ports
+                .iter()
+                .filter(|&&id| function::is_offered_at(subsystem, id))
+                .filter_map(|&id| self.port(id));
             // Nobody is admitted to a subsystem that wants TLS where there is none.
             let ports = ports.filter(|port| !subsystem.tls_only || port.tls != TlsUse::Off);
             for port in ports.filter(|port| !port.discovery_only && (!port_local || is_local(self, port, view))) {
+                let nqn = function::known_as(subsystem);
+                let is_found = |found: &Arc<Subsystem>| found.nqn == subsystem.nqn;
+                if *nqn != subsystem.nqn && !function::at_port(self, nqn, port.id).is_some_and(is_found) {
+                    continue;
+                }
                 let mut entry = DiscoveryEntry { subtype: SubsystemType::NVM.0, ..DiscoveryEntry::default() };
-                if fill(&mut entry, &subsystem.nqn, subsystem.tls_only, port, view) {
+                if fill(&mut entry, nqn, subsystem.tls_only, port, view) {
                     entries.push(entry);
                 }
             }

@@ -1,13 +1,15 @@
 //! The function of a drive that a subsystem belongs to: what its controllers have and may do; and
 //! the subsystems of a drive's functions.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ebof_drive::{FunctionId, Share, View};
+use ebof_nvme::log::AnaState;
 use ebof_nvme::{ControllerId, Nqn};
 
-use crate::model::{Namespace, PortId, Provision, Subsystem};
+use crate::model::{GroupStates, Model, Namespace, Port, PortId, Provision, Subsystem};
 
 /// A function of a drive, as its subsystem knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,12 @@ pub struct Function {
     pub interrupts: u16,
     /// Its share of the drive.
     pub share: Share,
+    /// Hosts know it as a controller of the drive's own subsystem, by that NQN. Otherwise by the
+    /// NQN of its own.
+    pub is_of_drive: bool,
+    /// Ports that it is about to leave: hosts there find its namespaces inaccessible, and no new
+    /// ones come.
+    pub leaving: BTreeSet<PortId>,
 }
 
 impl Function {
@@ -48,6 +56,8 @@ impl Function {
                 queues: function.queues,
                 interrupts: function.interrupts,
                 share: function.share,
+                is_of_drive: view.one_subsystem,
+                leaving: BTreeSet::new(),
             };
             Some(function.subsystem(nqn, ports, drive, view))
         };
@@ -70,6 +80,35 @@ impl Function {
             ..drive.clone()
         }
     }
+}
+
+/// The NQN by which hosts know a subsystem: that of its drive, if its function is a controller of
+/// that one's own subsystem. Its `nqn` is unique in a model in any case.
+pub(crate) fn known_as(subsystem: &Subsystem) -> &Nqn {
+    let of_drive = subsystem.function.as_ref().filter(|function| function.is_of_drive);
+    of_drive.map_or(&subsystem.nqn, |function| &function.drive)
+}
+
+/// Whether new hosts find a subsystem at a port: it is there, and not about to leave.
+pub(crate) fn is_offered_at(subsystem: &Subsystem, port: PortId) -> bool {
+    subsystem.ports.contains(&port) && !leaves(subsystem, port)
+}
+
+fn leaves(subsystem: &Subsystem, port: PortId) -> bool {
+    subsystem.function.as_ref().is_some_and(|function| function.leaving.contains(&port))
+}
+
+/// The states of ANA groups of a subsystem's controllers at a port.
+pub(crate) fn states_at(subsystem: &Subsystem, port: &Port) -> GroupStates {
+    if leaves(subsystem, port.id) { GroupStates::all(AnaState::INACCESSIBLE) } else { port.states.clone() }
+}
+
+/// What hosts reach by an NQN at a port. Controllers of a drive's subsystem have a port each, see
+/// `ebof_manage::enclosure`; of several the first is reached: the primary controller, which is
+/// before its functions, or the function with the lowest number.
+pub(crate) fn at_port<'m>(model: &'m Model, nqn: &Nqn, port: PortId) -> Option<&'m Arc<Subsystem>> {
+    let mut here = model.subsystems.iter().filter(|subsystem| subsystem.ports.contains(&port));
+    here.find(|subsystem| known_as(subsystem) == nqn)
 }
 
 /// The NQN of a function's subsystem; `None` if it is too long.

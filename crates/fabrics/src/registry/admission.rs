@@ -26,6 +26,7 @@ use crate::connect::authentication::{Authenticator, FirstProof};
 use crate::connect::{Arrival, ConnectRequest, Refusal, RefusalReason, SubmissionQueue, Tolerated};
 use crate::controller::{Controller, Kind};
 use crate::model::discovery::ADMIN_QUEUE_ENTRIES;
+use crate::model::function;
 use crate::model::secrets::HostSecrets;
 use crate::model::secrets::{Channel, PskSource, TlsPeer};
 use crate::model::{Port, Subsystem, TlsUse};
@@ -115,8 +116,9 @@ impl<'r> Admission<'r> {
         let (nqn, kind) = if discovery {
             (self.registry.model.discovery.nqn.clone(), Kind::Discovery(self.registry.model.discovery.clone()))
         } else {
-            let subsystem = self.registry.effective.get(&request.subsystem);
-            let here = subsystem.filter(|subsystem| !port.discovery_only && subsystem.ports.contains(&port.id));
+            let subsystem = self.find();
+            let here =
+                subsystem.filter(|subsystem| !port.discovery_only && function::is_offered_at(subsystem, port.id));
             let subsystem = here.ok_or_else(|| self.missing(&request.subsystem))?;
             // Who is behind a direct port was decided when the function was given to it.
             let is_given = port.is_memory_based() && subsystem.function.is_some();
@@ -135,15 +137,8 @@ impl<'r> Admission<'r> {
         self.registry.controllers.check_share(&request.host, 1, &self.registry.limits)?;
         let is_due = authenticator.as_ref().is_some_and(|authenticator| authenticator.is_due());
         let instance = self.next_instance(&nqn, &kind, &port, is_due)?;
-        let ConnectRequest { host, host_id, nameless, .. } = request.clone();
-        let (function, drive) = match &kind {
-            Kind::Io(subsystem) => (subsystem.function.as_ref().map(|of| of.id), subsystem.drive_nqn().clone()),
-            Kind::Discovery(_) => (None, nqn.clone()),
-        };
-        let (proves, psk) = (authenticator.is_some(), arrival.channel.psk());
-        let subsystem = nqn.clone();
-        let identity =
-            Identity { instance, subsystem, function, drive, host, host_id, nameless, discovery, proves, psk };
+        let identity = self.identity(&nqn, &kind, instance, authenticator.is_some());
+        let psk = arrival.channel.psk();
         let association =
             Arc::new(Association::new(identity, port, self.registry.limits_of(&kind), self.error_log(&kind)));
         let counters = Arc::new(Counters::default());
@@ -173,6 +168,28 @@ impl<'r> Admission<'r> {
         Ok(granted(request, arrival, entries, association, counters, now_ms, (role, authenticator)))
     }
 
+    /// Whose controller a new one is, and which.
+    fn identity(&self, nqn: &Nqn, kind: &Kind, instance: ControllerInstance, proves: bool) -> Identity {
+        let ConnectRequest { host, host_id, nameless, .. } = self.request.clone();
+        let (function, drive) = match kind {
+            Kind::Io(subsystem) => (subsystem.function.as_ref().map(|of| of.id), subsystem.drive_nqn().clone()),
+            Kind::Discovery(_) => (None, nqn.clone()),
+        };
+        Identity {
+            instance,
+            subsystem: nqn.clone(),
+            known_as: kind.known_as(nqn).clone(),
+            function,
+            drive,
+            host,
+            host_id,
+            nameless,
+            discovery: matches!(kind, Kind::Discovery(_)),
+            proves,
+            psk: self.arrival.channel.psk(),
+        }
+    }
+
     /// A number for a new controller that no other one has, and by which this one is told from
     /// those that have had it before.
     fn next_instance(
@@ -188,7 +205,7 @@ impl<'r> Admission<'r> {
             None => self.registry.waiting().give_cntlid((nqn, kind), &request.host, &arrival.network, is_due),
         };
         let id = id.ok_or(RefusalReason::ControllersExhausted)?;
-        let uniquifier = self.registry.controllers.instances.next_uniquifier(nqn, id);
+        let uniquifier = self.registry.controllers.instances.next_uniquifier(kind.known_as(nqn), id);
         Ok(ControllerInstance { id, uniquifier, random: arrival.random })
     }
 
@@ -298,10 +315,8 @@ impl<'r> Admission<'r> {
         if self.registry.model.is_discovery(&request.subsystem) {
             return Err(RefusalReason::QueueId);
         }
-        let Some(subsystem) = self.registry.effective.get(&request.subsystem).cloned() else {
-            return Err(self.missing(&request.subsystem));
-        };
-        let key = self.registry.controllers.names.get(&(request.subsystem.clone(), request.cntlid)).copied();
+        let Some(subsystem) = self.find().cloned() else { return Err(self.missing(&request.subsystem)) };
+        let key = self.registry.controllers.names.get(&(subsystem.nqn.clone(), request.cntlid)).copied();
         let key = key.ok_or(RefusalReason::UnknownController)?;
         let entry = self.registry.controllers.entry(key);
         let association = Arc::clone(&entry.association);
@@ -364,11 +379,30 @@ impl<'r> Admission<'r> {
         granted(request, arrival, entries, association, counters, now_ms, (Role::Io(view), authenticator))
     }
 
+    /// The subsystem that is asked for, be it at this port or not. Only who is attached directly
+    /// names one by another NQN than that by which it is known.
+    fn find(&self) -> Option<&Arc<Subsystem>> {
+        let asked = &self.request.subsystem;
+        let named = self.registry.effective.get(asked);
+        let port = self.registry.model.port(self.arrival.port);
+        let Some(port) = port.filter(|port| !port.is_memory_based()) else { return named };
+        let named = named.filter(|subsystem| function::known_as(subsystem) == asked);
+        if named.is_some_and(|subsystem| subsystem.ports.contains(&port.id)) {
+            return named;
+        }
+        let function = function::at_port(&self.registry.model, asked, port.id);
+        function.and_then(|subsystem| self.registry.effective.get(&subsystem.nqn)).or(named)
+    }
+
     /// The refusal for a subsystem that is not served.
     fn missing(&self, nqn: &Nqn) -> RefusalReason {
-        let is_of = |all: &[Nqn]| {
-            all.iter().any(|missing| missing == nqn || crate::model::function::is_function_of(nqn, missing))
+        let is_known_as = |missing: &Nqn| {
+            let function = self.registry.effective.get(missing);
+            function.is_some_and(|subsystem| function::known_as(subsystem) == nqn)
         };
+        let is_function = |missing: &Nqn| function::is_function_of(nqn, missing);
+        let is_of =
+            |all: &[Nqn]| all.iter().any(|missing| missing == nqn || is_function(missing) || is_known_as(missing));
         if is_of(&self.registry.model.returning) {
             return RefusalReason::SubsystemReturning;
         }

@@ -249,7 +249,7 @@ impl Controllers {
     /// The controller of a subsystem that this is, ending or not.
     pub(super) fn of_instance(&self, subsystem: &Nqn, instance: ControllerInstance) -> Option<ControllerKey> {
         let is_it = |entry: &ControllerEntry| {
-            entry.association.instance() == instance && entry.association.subsystem == *subsystem
+            entry.association.instance() == instance && entry.association.known_as == *subsystem
         };
         self.entries.iter().find(|(_, entry)| entry.is_open && is_it(entry)).map(|(key, _)| *key)
     }
@@ -260,7 +260,7 @@ impl Controllers {
             let here = entry.association.instance();
             (here.id, here.uniquifier) == (instance.id, instance.uniquifier)
         };
-        self.entries.values().any(|entry| entry.association.subsystem == *subsystem && is_like(entry))
+        self.entries.values().any(|entry| entry.association.known_as == *subsystem && is_like(entry))
     }
 
     /// What hosts are told of changes of their registrations and reservations.
@@ -520,18 +520,18 @@ impl ControllerEntry {
         &mut self,
         last: Option<&Arc<Subsystem>>,
         now: &Arc<Subsystem>,
-        states: &GroupStates,
+        states: GroupStates,
         own: bool,
         notices: &mut Notices,
     ) {
-        if last == Some(now) && self.states == *states {
+        if last == Some(now) && self.states == states {
             return;
         }
         if let Some(last) = last {
             let (last, now) = (self.shown(last), self.shown(now));
             self.replaced.note(&last, &now, own, &self.association);
         }
-        self.states = states.clone();
+        self.states = states;
         self.notify(now, notices);
     }
 
@@ -600,7 +600,7 @@ impl KeepAlive {
 
 /// Whether both may be of the same host: hosts reconnect with another identifier or another NQN.
 pub(super) fn same_host(one: &Association, other: &Association) -> bool {
-    one.subsystem == other.subsystem
+    one.known_as == other.known_as
         && !one.discovery
         && !other.discovery
         && (one.host == other.host || one.host_id() == other.host_id() && one.host_id() != ebof_nvme::HostId::default())

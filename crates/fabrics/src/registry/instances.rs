@@ -42,8 +42,8 @@ struct Owner {
 
 impl Owner {
     fn of(association: &Association) -> Self {
-        let Association { subsystem, host, nameless, .. } = association;
-        let (subsystem, host) = (subsystem.clone(), host.clone());
+        let Association { known_as, host, nameless, .. } = association;
+        let (subsystem, host) = (known_as.clone(), host.clone());
         Self { subsystem, host, host_id: association.host_id(), nameless: *nameless }
     }
 }

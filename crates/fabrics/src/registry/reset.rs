@@ -46,7 +46,7 @@ impl OtherReset<'_> {
             return Err(Fault::field(byte::CDW10));
         }
         let controllers = &mut self.registry.controllers;
-        let Some(key) = controllers.of_instance(&own.subsystem, instance) else {
+        let Some(key) = controllers.of_instance(&own.known_as, instance) else {
             let has_ended = controllers.instances.has_ended(own, instance) || self.is_of_predecessor(own, instance);
             return if has_ended { Ok(Decision::Done(IMMEDIATE_RESET.into())) } else { Err(Fault::field(byte::CDW10)) };
         };
@@ -74,7 +74,7 @@ impl OtherReset<'_> {
     /// devices has ended, because its locks of them are this one's now. Whoever knows all of a
     /// controller that is here but its random number is mistaken.
     fn is_of_predecessor(&self, own: &Association, instance: ControllerInstance) -> bool {
-        let is_mistaken = self.registry.controllers.has_like(&own.subsystem, instance);
+        let is_mistaken = self.registry.controllers.has_like(&own.known_as, instance);
         let subsystem = self.registry.effective.get(&own.subsystem).filter(|_| !is_mistaken);
         subsystem.is_some_and(|subsystem| {
             let range = subsystem.cntlid_min..=subsystem.cntlid_max;

@@ -14,6 +14,7 @@ mod crowd;
 mod discovery;
 mod drains;
 mod events;
+mod function_ports;
 mod fused;
 mod identify;
 mod managed;

@@ -434,6 +434,8 @@ fn the_host_behind_a_port_that_has_a_function_needs_no_other_permission() {
                 queues: 4,
                 interrupts: 4,
                 share: ebof_drive::Share::default(),
+                is_of_drive: false,
+                leaving: Default::default(),
             };
             std::sync::Arc::make_mut(&mut model.subsystems[1]).function = is_function.then_some(function);
         });

@@ -47,6 +47,8 @@ pub struct ManagedDrive {
     pub namespaces: Option<u32>,
     /// Functions, each with a subsystem or a direct port of its own: 0 to 127.
     pub functions: u16,
+    /// Whether its functions are controllers of its own subsystem, instead of each having one.
+    pub one_subsystem: bool,
     /// Whether its namespaces may promise more than it holds.
     pub overcommit: bool,
     /// Whether a namespace has one host at a time, shared or not.
@@ -124,6 +126,7 @@ impl ManagedDrive {
             profile: DriveProfile::Default,
             namespaces: None,
             functions: 0,
+            one_subsystem: false,
             overcommit: false,
             exclusive: false,
             checksums: false,
@@ -276,8 +279,15 @@ impl ManagedDrive {
                 set: Some(|drive, count| drive.functions = u16::try_from(count).unwrap_or_default()),
             },
             default: Value,
-            text: "virtual functions, each of which is given to one port, see below. \
+            text: "virtual functions, each of which is given to ports, see below. \
                    Controller ids of hosts then begin at 128",
+        },
+        Key {
+            name: "one_subsystem",
+            form: Form::Boolean { set: Some(|drive, one| drive.one_subsystem = one) },
+            default: Value,
+            text: "its functions are controllers of its own subsystem: hosts that have several of \
+                   them find the namespaces that these share once, see below",
         },
         Key {
             name: "overcommit",

@@ -1,5 +1,6 @@
 //! Changes of who has what, as values.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::attachee::Attachee;
 use super::drive_change::{Activation, CreateNamespace, FormatNamespace, SanitizeDrive, SelfTestKind};
 use super::drives::NewDrive;
+use super::given_ports;
 use super::name::{FunctionName, NamespaceName};
 use crate::api::Revision;
 
@@ -34,19 +36,21 @@ pub struct Transaction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Change {
-    /// A function is given to a port, or taken from the one it has.
+    /// A function is given to ports, to more than it has, or is taken from those that it has.
     Assign {
         /// The function.
         function: FunctionName,
-        /// The port's name; `None` is no port.
-        port: Option<String>,
+        /// The names of all its ports: one, a list, or `null` for none.
+        #[serde(default, rename = "port", with = "given_ports")]
+        ports: BTreeSet<String>,
     },
-    /// A function goes from the port it has to another one.
+    /// A function goes from the ports that it has to others. What it has of them, it keeps.
     Move {
         /// The function.
         function: FunctionName,
-        /// The port's name.
-        to: String,
+        /// The names of all ports that it has then: one, or a list.
+        #[serde(with = "given_ports")]
+        to: BTreeSet<String>,
     },
     /// A namespace is attached to one function, and detached from all others and from hosts.
     Map {
@@ -250,9 +254,9 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Assign { function, port: Some(port) } => write!(f, "give {function} to port {port}"),
-            Self::Assign { function, port: None } => write!(f, "take {function} from its port"),
-            Self::Move { function, to } => write!(f, "move {function} to port {to}"),
+            Self::Assign { function, ports } if ports.is_empty() => write!(f, "take {function} from its port"),
+            Self::Assign { function, ports } => write!(f, "give {function} to {}", given_ports::named(ports)),
+            Self::Move { function, to } => write!(f, "move {function} to {}", given_ports::named(to)),
             Self::Map { namespace, function: Some(function) } => write!(f, "map {namespace} to {function}"),
             Self::Map { namespace, function: None } => write!(f, "unmap {namespace}"),
             Self::Weight { function, weight } => write!(f, "give {function} the weight {weight}"),

@@ -73,7 +73,7 @@ impl Checks<'_> {
     fn change(&mut self, change: &Change) {
         let Self { drives, functions, namespaces, mistakes: out } = self;
         match change {
-            Change::Assign { function, port } => functions.assign(function, port.as_deref(), drives, out),
+            Change::Assign { function, ports } => functions.assign(function, ports, drives, out),
             Change::Move { function, to } => functions.moved(function, to, drives, out),
             Change::Map { namespace, function } => namespaces.map(namespace, function.as_ref(), drives, out),
             Change::Weight { function, weight } => functions.weight(function, *weight, drives, out),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attachee::Attachee;
 use super::change::Change;
+use super::given_ports::named;
 use super::inventory::{HostObject, Inventory};
 use super::name::{FunctionName, NamespaceName};
 use crate::api::Revision;
@@ -103,6 +104,13 @@ impl Found {
         }
     }
 
+    /// The hosts of a function, but for those at ports that it keeps.
+    fn function_but_at(&mut self, inventory: &Inventory, name: &FunctionName, kept: &BTreeSet<String>, why: &str) {
+        let Some(function) = inventory.function(name) else { return };
+        let leaving = function.hosts.iter().filter(|host| !kept.contains(&host.port));
+        leaving.for_each(|host| self.add(&function.nqn, host, why));
+    }
+
     /// All hosts of a drive, or only those of its functions.
     fn drive(&mut self, inventory: &Inventory, name: &str, why: &str, functions_only: bool) {
         let Some(drive) = inventory.drive(name) else { return };
@@ -114,13 +122,14 @@ impl Found {
 
     fn note(&mut self, inventory: &Inventory, change: &Change) {
         match change {
-            Change::Assign { function, port: None } => {
+            Change::Assign { function, ports } if ports.is_empty() => {
                 self.function(inventory, function, "its connection ends: the function is at no port any more");
             }
             Change::Assign { .. } => {}
             Change::Move { function, to } => {
-                let why = format!("its connection ends: the function goes to port {to}, where it can connect again");
-                self.function(inventory, function, &why);
+                let why =
+                    format!("its connection ends: the function goes to {}, where it can connect again", named(to));
+                self.function_but_at(inventory, function, to, &why);
             }
             Change::ResetDrive { drive } => {
                 self.drive(inventory, drive, "its connection ends: the function goes offline", true);
@@ -184,7 +193,7 @@ mod tests {
     // @test redfish.bound-changes
     #[test]
     fn a_host_that_comes_changes_the_answer() {
-        let changes = [Change::Assign { function: "d3/vf2".parse().unwrap(), port: None }];
+        let changes = [Change::Assign { function: "d3/vf2".parse().unwrap(), ports: BTreeSet::new() }];
         let alone = inventory();
         let mut seen = alone.clone();
         let host = seen.drives[0].hosts[0].clone();

@@ -1,9 +1,12 @@
-//! The ports of a function in JSON: `null` for none, the name of the one, or a list of several. No
-//! change of the box gives a function to several yet.
+//! The ports of a function in JSON: `null` for none, the name of the one, or a list of several; and
+//! in words.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Ports that a function may be given to at a time: as many as a drive remembers.
+pub(super) const PORTS_MAX: usize = 8;
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
@@ -30,6 +33,17 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     })
 }
 
+/// Ports in words: `port a`, or `ports a, b and c`.
+#[must_use]
+pub fn named(ports: &BTreeSet<String>) -> String {
+    let mut names: Vec<&str> = ports.iter().map(String::as_str).collect();
+    match (names.pop(), names.is_empty()) {
+        (None, _) => "no port".to_owned(),
+        (Some(one), true) => format!("port {one}"),
+        (Some(last), false) => format!("ports {} and {last}", names.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +64,17 @@ mod tests {
             assert_eq!(serde_json::from_str::<Object>(json).unwrap(), object);
         }
         assert!(serde_json::from_str::<Object>(r#"{"port":7}"#).is_err());
+    }
+
+    #[test]
+    fn several_ports_are_told_with_an_and() {
+        for (names, text) in [
+            (&[][..], "no port"),
+            (&["a"], "port a"),
+            (&["b", "a"], "ports a and b"),
+            (&["a", "b", "c"], "ports a, b and c"),
+        ] {
+            assert_eq!(named(&names.iter().map(|&name| name.to_owned()).collect()), text);
+        }
     }
 }

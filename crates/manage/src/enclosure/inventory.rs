@@ -102,8 +102,11 @@ pub struct Resources {
 pub struct FunctionObject {
     /// Its name: `d3/vf2`.
     pub name: FunctionName,
-    /// The NQN of the subsystem that it appears as on a fabric port.
+    /// Its NQN: that of the subsystem that it is on fabric ports, unless hosts know it by another.
     pub nqn: String,
+    /// The NQN that hosts know it by, where it is a controller of its drive's own subsystem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_as: Option<String>,
     /// Whether it is online.
     pub online: bool,
     /// Queue pairs assigned to it.
@@ -252,6 +255,12 @@ pub struct Fan {
 }
 
 impl FunctionObject {
+    /// The NQN that hosts connect to.
+    #[must_use]
+    pub fn known_as(&self) -> &str {
+        self.known_as.as_deref().unwrap_or(&self.nqn)
+    }
+
     /// The port that it is given to, for who shows one: the first by name of several.
     #[must_use]
     pub fn port(&self) -> Option<&str> {

@@ -8,6 +8,7 @@ fn function(name: &str, port: Option<&str>) -> FunctionObject {
     let name: FunctionName = name.parse().unwrap();
     FunctionObject {
         nqn: format!("nqn.2014-08.org.example:{}:vf{}", name.drive, name.number),
+        known_as: None,
         name,
         online: port.is_some(),
         queues: 4,
@@ -136,8 +137,8 @@ fn the_shape_of_an_inventory_is_stable() {
 fn the_shape_of_tasks_and_changes_is_stable() {
     let name = || "d3/vf2".parse::<FunctionName>().unwrap();
     let changes = vec![
-        Change::Assign { function: name(), port: None },
-        Change::Move { function: name(), to: "direct1".into() },
+        Change::Assign { function: name(), ports: [].into() },
+        Change::Move { function: name(), to: ["direct1".into()].into() },
         Change::Map { namespace: "d3/ns4".parse().unwrap(), function: Some(name()) },
         Change::Weight { function: name(), weight: 4 },
         Change::Limit {
@@ -241,6 +242,64 @@ fn a_direct_port_has_one_function_or_one_subsystem() {
         {"change": "add-drive", "drive": {"name": "d6"}, "ports": ["direct1", "direct2"]},
         {"change": "add-drive", "drive": {"name": "d7"}, "ports": ["direct2"]}"#);
     insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_function_is_given_to_several_ports_and_keeps_those_that_it_has() {
+    let given = r#"{"change": "assign", "function": "d3/vf1", "port": ["fabric0", "direct1"]}"#;
+    let change: Change = serde_json::from_str(given).unwrap();
+    assert_eq!(change.to_string(), "give d3/vf1 to ports direct1 and fabric0");
+    assert_eq!(serde_json::to_value(&change).unwrap()["port"], serde_json::json!(["direct1", "fabric0"]));
+    let all = |json: &str| mistakes(json).join("\n");
+    // d3/vf1 is at fabric0, and d3/vf3 at direct1.
+    let leaves = r#"{"change": "move", "function": "d3/vf3", "to": "fabric0"}"#;
+    assert_eq!(
+        all(&format!(r#"{leaves}, {given}, {{"change": "move", "function": "d3/vf1", "to": ["direct1"]}}"#)),
+        ""
+    );
+    assert!(all(given).contains("port direct1 has d3/vf3 already"), "{}", all(given));
+    for (json, expected) in [
+        (
+            r#""change": "assign", "port": ["direct2"]"#,
+            "given to port fabric0; `ebof target move d3/vf1 --to direct2` moves",
+        ),
+        (r#""change": "move", "to": ["fabric0"]"#, "it is given to port fabric0 already"),
+        (
+            r#""change": "move", "to": []"#,
+            "no port is named; `ebof target assign d3/vf1 --none` takes it from its ports",
+        ),
+        (r#""change": "move", "to": ["direct1", "direct2"]"#, "ports direct1 and direct2 are direct ones"),
+    ] {
+        let found = all(&format!(r#"{{"function": "d3/vf1", {json}}}"#));
+        assert!(found.contains(expected), "{found}");
+    }
+    let many: Vec<String> = (0..9).map(|at| format!("p{at}")).collect();
+    let json = format!(r#"{{"change": "assign", "function": "d3/vf2", "port": {}}}"#, serde_json::json!(many));
+    assert!(mistakes(&json).iter().any(|mistake| mistake.contains("accepted: at most 8")), "{:?}", mistakes(&json));
+}
+
+#[test]
+fn a_move_disturbs_the_hosts_at_ports_that_are_left() {
+    let mut inventory = inventory();
+    let host = inventory.drives[0].hosts[0].clone();
+    let function = &mut inventory.drives[0].functions[0];
+    function.ports = ["fabric0", "fabric1"].map(String::from).into();
+    let at = |(port, cntlid): (&str, u16)| HostObject { port: port.into(), cntlid, ..host.clone() };
+    function.hosts = [("fabric0", 200), ("fabric1", 201)].map(at).into();
+    let disturbed = |json: &str| {
+        let plan = ChangePlan::new(&inventory, &transaction(json).changes);
+        plan.disturbed.iter().map(|host| host.cntlid).collect::<Vec<_>>()
+    };
+    for (to, expected) in [
+        (r#"["fabric1"]"#, vec![200]),
+        (r#"["fabric1", "direct2"]"#, vec![200]),
+        (r#"["fabric0", "fabric1", "direct2"]"#, vec![]),
+        (r#""direct2""#, vec![200, 201]),
+    ] {
+        let json = format!(r#"{{"change": "move", "function": "d3/vf1", "to": {to}}}"#);
+        assert_eq!(disturbed(&json), expected, "{to}");
+    }
+    assert!(disturbed(r#"{"change": "assign", "function": "d3/vf1", "port": ["fabric0", "fabric1"]}"#).is_empty());
 }
 
 #[test]

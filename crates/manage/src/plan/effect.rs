@@ -68,8 +68,9 @@ pub(super) fn drive_effect(difference: &Difference) -> Effect {
         "backing" if !to.as_ref().is_some_and(|to| to.starts_with('{')) => Effect::Impossible,
         // Whether the size is the one that the drive has is found out when it is opened; what the
         // profile says of firmware slots and queues is fixed when a drive is.
-        // Controller ids of connected hosts depend on whether there are functions.
-        "size" | "backing" | "profile" | "key_file" | "functions" => Effect::Restart,
+        // Controller ids of connected hosts depend on whether there are functions, and what they
+        // know these as on `one_subsystem`.
+        "size" | "backing" | "profile" | "key_file" | "functions" | "one_subsystem" => Effect::Restart,
         // Identify Controller says them: hosts read it when they connect, and compare serial and
         // model numbers between paths.
         "namespaces" => Effect::NewConnections,

@@ -1,6 +1,8 @@
 //! What is at a port: functions are given to it, moved to it and taken from it by one transaction;
 //! the subsystems of drives and plain subsystems by a changed configuration.
 
+use std::collections::BTreeSet;
+
 use ebof_manage::enclosure::{Change, FunctionObject};
 use serde_json::Value;
 
@@ -103,13 +105,19 @@ fn function<'v>(site: &Site<'v>) -> Option<&'v FunctionObject> {
 /// What gives `added` to a port and takes `removed` from it.
 fn changes(zone: &ZonePort<'_>, added: &[Site<'_>], removed: &[Site<'_>], view: &View<'_>) -> Result<Demand, Problem> {
     let port = &zone.port.name;
-    let taken =
-        removed.iter().filter_map(function).map(|one| Change::Assign { function: one.name.clone(), port: None });
+    let taken = removed.iter().filter_map(function).map(|one| {
+        let (function, mut left) = (one.name.clone(), one.ports.clone());
+        left.remove(port);
+        if left.is_empty() { Change::Assign { function, ports: left } } else { Change::Move { function, to: left } }
+    });
     // Removals come first: a direct port has room for one function.
     let mut all: Vec<Change> = taken.collect();
-    all.extend(added.iter().filter_map(function).map(|one| match one.ports.is_empty() {
-        true => Change::Assign { function: one.name.clone(), port: Some(port.clone()) },
-        false => Change::Move { function: one.name.clone(), to: port.clone() },
+    all.extend(added.iter().filter_map(function).map(|one| {
+        let (function, here) = (one.name.clone(), BTreeSet::from([port.clone()]));
+        match one.ports.is_empty() {
+            true => Change::Assign { function, ports: here },
+            false => Change::Move { function, to: here },
+        }
     }));
     let is_subsystem = |site: &&Site<'_>| function(site).is_none();
     let subsystems = added.iter().chain(removed).filter(is_subsystem).count();

@@ -48,7 +48,7 @@ impl<'v> Site<'v> {
     pub(crate) fn nqn(&self) -> &'v str {
         match self.controller {
             AnyController::Primary(drive) => &drive.nqn,
-            AnyController::Function(_, function) => &function.nqn,
+            AnyController::Function(_, function) => function.known_as(),
             AnyController::Plain(subsystem) => &subsystem.nqn,
         }
     }

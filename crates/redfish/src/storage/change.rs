@@ -1,5 +1,7 @@
 //! Changes of controllers and volumes: shares, attachments, namespaces.
 
+use std::collections::BTreeSet;
+
 use ebof_manage::enclosure::{
     Attachee, BLOCK_BYTES_DEFAULT, Change, CreateNamespace, Erase, FormatNamespace, FunctionName, NamespaceName,
     ProtectionObject, Rate,
@@ -30,7 +32,7 @@ fn only_of_drives(action: &str) -> Problem {
     Problem::bad_request(Message::action_not_supported(action))
 }
 
-/// The share of a function: weight and limits.
+/// The ports of a function, and its share: weight and limits.
 pub(super) fn alter_controller(
     controller: AnyController<'_>,
     mut input: Input,
@@ -40,9 +42,10 @@ pub(super) fn alter_controller(
         input.finish(Some(current))?;
         return Err(Problem::bad_request(Message::no_operation()));
     };
-    let share = input.ebof(|own| {
+    let wanted = input.ebof(|own| {
         let limit = |own: &mut Input, name| own.number_or_null(name, 1..=BYTES_MAX).map(Rate);
         (
+            own.texts("Ports"),
             own.number("Weight", 1..=1000),
             limit(own, "IOPSLimit"),
             limit(own, "BytesPerSecondLimit"),
@@ -50,9 +53,15 @@ pub(super) fn alter_controller(
         )
     });
     input.finish(Some(current))?;
-    let (weight, iops, bytes_per_second, minimum_iops) = share.unwrap_or_default();
+    let (ports, weight, iops, bytes_per_second, minimum_iops) = wanted.unwrap_or_default();
+    let ports = ports.map(BTreeSet::from_iter).filter(|ports| *ports != function.ports);
+    let is_more = ports.as_ref().is_some_and(|ports| function.ports.is_subset(ports) || ports.is_empty());
     let function = function.name.clone();
     let mut changes = Vec::new();
+    changes.extend(ports.map(|ports| match is_more {
+        true => Change::Assign { function: function.clone(), ports },
+        false => Change::Move { function: function.clone(), to: ports },
+    }));
     if let Some(weight) = weight {
         changes.push(Change::Weight { function: function.clone(), weight });
     }

@@ -128,6 +128,23 @@ fn namespaces_are_attached_detached_and_mapped() {
 }
 
 #[test]
+fn a_function_gets_several_ports() {
+    let fixture = Fixture::new();
+    let uri = format!("{ROOT}/Storage/d0/Controllers/vf1");
+    let ports = |ports: &[&str]| json!({ "Oem": { "Ebof": { "Ports": ports } } });
+    for (to, expected) in [
+        (&["fabric0", "direct2"][..], "give d0/vf1 to ports direct2 and fabric0"),
+        (&["direct2"], "move d0/vf1 to port direct2"),
+        (&[], "take d0/vf1 from its port"),
+    ] {
+        assert_eq!(fixture.begun("PATCH", &uri, &ports(to)), [expected]);
+    }
+    assert_eq!(fixture.ask("PATCH", &uri, &ports(&["fabric0"])).messages()[0].0, "NoOperation");
+    let wrong = fixture.ask("PATCH", &uri, &json!({ "Oem": { "Ebof": { "Ports": "fabric0" } } }));
+    assert_eq!(wrong.messages()[0].1, "#/Oem/Ebof/Ports");
+}
+
+#[test]
 fn a_function_gets_a_weight_and_limits() {
     let fixture = Fixture::new();
     let uri = format!("{ROOT}/Storage/d0/Controllers/vf1");

@@ -104,6 +104,8 @@ mod tests {
             queues: 2,
             interrupts: 2,
             share: ebof_drive::Share::default(),
+            is_of_drive: false,
+            leaving: BTreeSet::default(),
         });
         Subsystem {
             nqn: config.nqn,

@@ -142,7 +142,7 @@ impl Withheld {
             | Request::AttachMore(nsid, _)
             | Request::DetachFrom(nsid, _)
             | Request::AttachExactly(nsid, _) => namespace(nsid),
-            Request::GiveTo(id, _) | Request::Place(id, _) => self.functions.contains(&id.0),
+            Request::GiveTo(id, _) | Request::Place(id, _) | Request::Shift(id, _) => self.functions.contains(&id.0),
             Request::Virtualize(command) => self.functions.contains(&command.cntlid.0),
             Request::ResetPrimary => !self.functions.is_empty(),
             // Whatever it was about: it is taken back when all is let go.
@@ -283,6 +283,7 @@ fn hands_over(request: &Request) -> bool {
             | Request::GiveTo(..)
             | Request::Map(..)
             | Request::Place(..)
+            | Request::Shift(..)
             | Request::AttachExactly(..)
             | Request::AttachMore(..)
             | Request::DetachFrom(..)

@@ -4,6 +4,7 @@
 //! program is killed in the middle, the next start does so (`before.rs`).
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -201,8 +202,8 @@ impl Carrier {
 fn make(step: &Step<'_>, change: &Change) -> Result<(), Failed> {
     step.check()?;
     match change {
-        Change::Assign { function, port } => give_to(step, function, port.as_deref()),
-        Change::Move { function, to } => give_to(step, function, Some(to)),
+        Change::Assign { function, ports } => give_to(step, function, ports),
+        Change::Move { function, to } => give_to(step, function, to),
         Change::Map { namespace, function } => map(step, namespace, function.as_ref()),
         Change::Weight { function, weight } => share(step, function, |share| ShareObject { weight: *weight, ..share }),
         Change::Limit { function, iops, bytes_per_second, minimum_iops } => {
@@ -230,8 +231,8 @@ fn make(step: &Step<'_>, change: &Change) -> Result<(), Failed> {
     }
 }
 
-fn give_to(step: &Step<'_>, name: &FunctionName, port: Option<&str>) -> Result<(), Failed> {
-    step.relocation(name)?.give_to(port)
+fn give_to(step: &Step<'_>, name: &FunctionName, ports: &BTreeSet<String>) -> Result<(), Failed> {
+    step.relocation(name)?.give_to(ports)
 }
 
 fn share(step: &Step<'_>, name: &FunctionName, change: impl FnOnce(ShareObject) -> ShareObject) -> Result<(), Failed> {

@@ -7,6 +7,7 @@
 //! What takes long has nothing of the drive for itself, because the drive refuses itself what must
 //! not be done meanwhile, whoever asks: `sanitize d3` only keeps others from the same.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ebof_manage::enclosure::{Attachee, Change, FormatNamespace, FunctionName, Inventory, SelfTestKind};
@@ -18,8 +19,8 @@ pub(super) fn collect(inventory: &Inventory, changes: &[Change]) -> Vec<String> 
 
 fn of_one(inventory: &Inventory, change: &Change) -> Vec<String> {
     match change {
-        Change::Assign { function, port } => of_relocation(inventory, function, port.as_ref()),
-        Change::Move { function, to } => of_relocation(inventory, function, Some(to)),
+        Change::Assign { function, ports } => of_relocation(inventory, function, ports),
+        Change::Move { function, to } => of_relocation(inventory, function, to),
         Change::Weight { function, .. } | Change::Limit { function, .. } => vec![function.to_string()],
         Change::Map { namespace, function } => {
             let function = function.as_ref().map(ToString::to_string);
@@ -62,7 +63,7 @@ fn of_attachee(who: &Attachee) -> Option<String> {
     }
 }
 
-fn of_relocation(inventory: &Inventory, name: &FunctionName, to: Option<&String>) -> Vec<String> {
+fn of_relocation(inventory: &Inventory, name: &FunctionName, to: &BTreeSet<String>) -> Vec<String> {
     let from = inventory.function(name).into_iter().flat_map(|function| &function.ports);
     let ports = from.chain(to).filter_map(|port| of_port(inventory, port));
     std::iter::once(name.to_string()).chain(ports).collect()

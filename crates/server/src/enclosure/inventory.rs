@@ -95,6 +95,7 @@ fn drive_of(
             namespaces: attached.map(|(nsid, _)| named(&name.drive, *nsid)).collect(),
             hosts: hosts(&nqn),
             task: tasks.changing(&name.to_string()),
+            known_as: view.one_subsystem.then(|| opened.subsystem.nqn.to_string()),
             nqn,
             name,
         }

@@ -135,9 +135,9 @@ fn event_of(change: &enclosure::Change) -> Option<NewEvent> {
     use enclosure::Change as Of;
     let function = change.function()?;
     let (kind, message) = match change {
-        Of::Assign { port: Some(port), .. } => (EventKind::FunctionGiven, format!("given to port {port}")),
-        Of::Assign { port: None, .. } => (EventKind::FunctionTaken, "taken from its port".to_owned()),
-        Of::Move { to, .. } => (EventKind::FunctionMoved, format!("moved to port {to}")),
+        Of::Assign { ports, .. } if ports.is_empty() => (EventKind::FunctionTaken, "taken from its port".to_owned()),
+        Of::Assign { ports, .. } => (EventKind::FunctionGiven, format!("given to {}", enclosure::named_ports(ports))),
+        Of::Move { to, .. } => (EventKind::FunctionMoved, format!("moved to {}", enclosure::named_ports(to))),
         other => (EventKind::FunctionChanged, other.to_string()),
     };
     Some(NewEvent::new(kind, function.to_string(), message))

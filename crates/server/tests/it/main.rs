@@ -33,6 +33,7 @@ mod enclosure_drains;
 mod enclosure_drives;
 mod enclosure_rig;
 mod fairness;
+mod function_paths;
 mod functions;
 mod gate;
 mod going_back;

@@ -82,6 +82,9 @@ fn statuses_are_those_of_the_specification() {
         (Assign, 3, queues, 3, Status::INVALID_RESOURCE_ID),
         (AllocateToPrimary, 0, queues, 3, Status::INVALID_RESOURCE_ID),
         (AllocateToPrimary, 0, queues, 2, Status::SUCCESS),
+        // To a manager its own controller is the primary one.
+        (AllocateToPrimary, host(0).cntlid.0, queues, 2, Status::SUCCESS),
+        (AllocateToPrimary, host(1).cntlid.0, queues, 2, Status::INVALID_CONTROLLER_ID),
         (Online, 1, queues, 0, Status::INVALID_SECONDARY_STATE),
         (Assign, 1, ResourceType::Interrupts, 1, Status::SUCCESS),
         (Online, 1, queues, 0, Status::SUCCESS),
@@ -121,6 +124,7 @@ fn only_managers_and_the_box_change_functions() {
         Request::Create(NewNamespace { blocks: 8, capacity_blocks: 8, ..NewNamespace::default() }),
         Request::Delete(Nsid(1)),
         Request::Place(FunctionId(1), Placement::default()),
+        Request::Shift(FunctionId(1), ports(["a"])),
         Request::AttachExactly(Nsid(1), Attachments::default()),
         Request::Attach(Nsid(1), vec![ControllerId(1)]),
         Request::Detach(Nsid(1), vec![ControllerId(1)]),
@@ -240,6 +244,25 @@ fn a_function_that_gets_another_port_loses_nothing_and_one_that_is_taken_from_a_
     }
     let again = bench.ask(&Origin::box_(), &Request::GiveTo(id, ports(["b", "a"]))).unwrap();
     assert!(again.changes.is_empty() && again.lost.is_empty());
+}
+
+#[test]
+fn a_function_whose_ports_are_shifted_loses_nothing_and_has_to_be_online() {
+    let mut bench = managed(false);
+    let id = FunctionId(1);
+    let shift = |to| Request::Shift(id, to);
+    let offline = bench.ask(&Origin::box_(), &shift(ports(["a"]))).unwrap_err();
+    assert!(offline.is(Status::INVALID_SECONDARY_STATE));
+    let online = Placement { queues: 2, interrupts: 1, online: true, ports: ports(["a"]) };
+    bench.ask(&Origin::box_(), &Request::Place(id, online.clone())).unwrap();
+    for to in [["b", "a"], ["b", "c"], ["d", "e"]].map(ports) {
+        let shifted = bench.ask(&Origin::box_(), &shift(to.clone())).unwrap();
+        assert_eq!((shifted.lost, shifted.changes.len()), (vec![], 1));
+        assert_eq!(Placement::from(&bench.function(1)), Placement { ports: to, ..online.clone() });
+    }
+    let nowhere = bench.ask(&Origin::box_(), &shift(PortNames::default())).unwrap_err();
+    assert!(nowhere.is(Status::INVALID_SECONDARY_STATE));
+    assert!(bench.ask(&Origin::box_(), &shift(ports(["d", "e"]))).unwrap().changes.is_empty());
 }
 
 #[test]
@@ -368,6 +391,7 @@ fn requests() -> impl Strategy<Value = (usize, Request)> {
         2 => (id(), at()).prop_map(|(id, ports)| Request::GiveTo(id, ports)),
         1 => (id(), share).prop_map(|(id, share)| Request::SetShare(id, share)),
         3 => place,
+        1 => (id(), at()).prop_map(|(id, ports)| Request::Shift(id, ports)),
         2 => exactly,
         2 => ordered,
         1 => (0..6_u64).prop_map(|volume| Request::Withdraw(VolumeId(volume))),
@@ -402,7 +426,7 @@ fn check(bench: &Bench, before: &State, request: &Request) {
             let resources = |function: &Function| (function.queues, function.interrupts);
             assert_eq!(resources(&was), resources(function), "vf{id} was online");
         }
-        let given = placed || matches!(request, Request::GiveTo(to, _) if to.0 == *id);
+        let given = placed || matches!(request, Request::GiveTo(to, _) | Request::Shift(to, _) if to.0 == *id);
         assert!(given || was.ports == function.ports, "the ports of vf{id}");
     }
     for (nsid, namespace) in &state.namespaces {
@@ -426,6 +450,7 @@ fn check(bench: &Bench, before: &State, request: &Request) {
             | Request::Map(..)
             | Request::SetShare(..)
             | Request::Place(..)
+            | Request::Shift(..)
             | Request::AttachExactly(..)
             | Request::AttachMore(..)
             | Request::DetachFrom(..)

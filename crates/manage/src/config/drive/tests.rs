@@ -46,7 +46,8 @@ fn a_drive_needs_a_name_and_a_backing() {
 #[test]
 fn every_key_is_read() {
     let config = good(&with_drive(
-        "size = \"100Gi\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\nfunctions = 127\novercommit = true\nexclusive = true\n\
+        "size = \"100Gi\"\nprofile = \"ethernet-ssd\"\nnamespaces = 1024\nfunctions = 127\none_subsystem = true\n\
+         overcommit = true\nexclusive = true\n\
          checksums = true\nencryption = true\nkey_file = \"a.key\"\nread_only_if_damaged = true\n\
          attach = \"manual\"\nmanagers = [\"host-a\"]\nserial = \"S1\"\nmodel = \"M\"\nendurance = \"600Ti\"\n\
          quotas = { \"host-a\" = \"10Gi\" }",
@@ -56,6 +57,7 @@ fn every_key_is_read() {
         profile: DriveProfile::EthernetSsd,
         namespaces: Some(1024),
         functions: 127,
+        one_subsystem: true,
         overcommit: true,
         exclusive: true,
         checksums: true,
@@ -295,6 +297,7 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
                 profile: if plain { DriveProfile::Default } else { DriveProfile::EthernetSsd },
                 namespaces,
                 functions,
+                one_subsystem: everyone,
                 overcommit,
                 exclusive,
                 overwrite: overcommit != everyone,

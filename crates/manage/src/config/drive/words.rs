@@ -141,7 +141,7 @@ pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its
 pub(crate) const READ_ONLY: &str =
     "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "name",
     "backing",
     "size",
@@ -152,6 +152,7 @@ const KEYS: [&str; 21] = [
     "functions",
     "overcommit",
     "exclusive",
+    "one_subsystem",
     "checksums",
     "encryption",
     "key_file",
@@ -211,6 +212,7 @@ impl Words {
             "overwrite" => drive.overwrite = switch("overwrite", value)?,
             "overcommit" => drive.overcommit = switch("overcommit", value)?,
             "exclusive" => drive.exclusive = switch("exclusive", value)?,
+            "one_subsystem" => drive.one_subsystem = switch("one_subsystem", value)?,
             "checksums" => drive.checksums = switch("checksums", value)?,
             "encryption" => drive.encryption = switch("encryption", value)?,
             "key_file" => drive.key_file = Some(needed()?.to_owned()),

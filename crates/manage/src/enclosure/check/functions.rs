@@ -6,7 +6,8 @@ use super::drives::CheckedDrives;
 use super::mistakes::Mistakes;
 use crate::enclosure::change::Rate;
 use crate::enclosure::drives::NewDrive;
-use crate::enclosure::inventory::{FunctionObject, Inventory, PortKind, ShareObject};
+use crate::enclosure::given_ports::{PORTS_MAX, named};
+use crate::enclosure::inventory::{DriveObject, FunctionObject, Inventory, PortKind, ShareObject};
 use crate::enclosure::name::FunctionName;
 use crate::enclosure::refusal::MistakeKind;
 
@@ -64,6 +65,7 @@ impl<'i> CheckedFunctions<'i> {
             let advice = "choose a port without `discovery_only`";
             out.note(MistakeKind::Conflict, function, format!("port {name} serves discovery only"), advice);
         }
+        self.one_subsystem(function, name, out);
         let of_functions = self.ports.iter().find(|(other, given)| *other != function && given.contains(name));
         if port.kind != PortKind::Direct {
             return;
@@ -80,47 +82,84 @@ impl<'i> CheckedFunctions<'i> {
         }
     }
 
+    /// A fabric port has one controller of a drive's subsystem that its functions are controllers
+    /// of: hosts name the subsystem only.
+    fn one_subsystem(&self, function: &FunctionName, port: &str, out: &mut Mistakes) {
+        let drive = self.inventory.drive(&function.drive);
+        let is_one = |drive: &DriveObject| drive.functions.iter().any(|function| function.known_as.is_some());
+        let Some(drive) = drive.filter(|drive| is_one(drive) && !self.inventory.is_direct(port)) else { return };
+        let advice = "choose a port that no other controller of the drive is at";
+        if drive.ports.iter().any(|own| own == port) {
+            let message = format!("port {port} has the primary controller of {}, in the same subsystem", drive.name);
+            out.note(MistakeKind::Conflict, function, message, advice);
+        }
+        let is_other = |other: &FunctionName| other.drive == function.drive && other != function;
+        if let Some((other, _)) = self.ports.iter().find(|(other, given)| is_other(other) && given.contains(port)) {
+            let message = format!("port {port} has {other} already, in the same subsystem");
+            out.note(MistakeKind::Conflict, function, message, advice);
+        }
+    }
+
+    /// Whether a function can be given to these ports.
+    fn to_ports(&self, function: &FunctionName, ports: &BTreeSet<String>, out: &mut Mistakes) {
+        if ports.len() > PORTS_MAX {
+            let message = format!("it would be given to {} ports", ports.len());
+            out.note(MistakeKind::Value, function, message, format!("accepted: at most {PORTS_MAX}"));
+        }
+        let direct: BTreeSet<String> = ports.iter().filter(|port| self.inventory.is_direct(port)).cloned().collect();
+        if direct.len() > 1 {
+            let message = format!("{} are direct ones", named(&direct));
+            let advice = "accepted: one direct port, where the controller has the number of the function";
+            out.note(MistakeKind::Conflict, function, message, advice);
+        }
+        ports.iter().for_each(|port| self.port(function, port, out));
+    }
+
     pub(super) fn assign(
         &mut self,
         function: &FunctionName,
-        port: Option<&str>,
+        after: &BTreeSet<String>,
         drives: &CheckedDrives<'_>,
         out: &mut Mistakes,
     ) {
         let exists = drives.function(function, out);
-        if let Some(port) = port {
-            self.port(function, port, out);
-        }
+        self.to_ports(function, after, out);
         if !exists {
             return;
         }
         let before = self.ports.get(function).cloned().unwrap_or_default();
-        let after: BTreeSet<String> = port.into_iter().map(str::to_owned).collect();
-        if let Some(port) = port
-            && !before.is_empty()
-            && before != after
-        {
-            let before = Vec::from_iter(before).join(" and ");
-            let advice = format!("`ebof target move {function} --to {port}` moves it");
-            out.note(MistakeKind::Conflict, function, format!("it is given to port {before}"), advice);
+        if !after.is_empty() && !before.is_subset(after) {
+            let advice =
+                format!("`ebof target move {function} --to {}` moves it", Vec::from_iter(after.clone()).join(","));
+            out.note(MistakeKind::Conflict, function, format!("it is given to {}", named(&before)), advice);
         }
-        self.ports.insert(function.clone(), after);
+        self.ports.insert(function.clone(), after.clone());
     }
 
-    pub(super) fn moved(&mut self, function: &FunctionName, to: &str, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
+    pub(super) fn moved(
+        &mut self,
+        function: &FunctionName,
+        after: &BTreeSet<String>,
+        drives: &CheckedDrives<'_>,
+        out: &mut Mistakes,
+    ) {
         let exists = drives.function(function, out);
-        self.port(function, to, out);
+        self.to_ports(function, after, out);
+        if after.is_empty() {
+            let advice = format!("`ebof target assign {function} --none` takes it from its ports");
+            out.note(MistakeKind::Value, function, "no port is named", advice);
+        }
         if !exists {
             return;
         }
-        let after = BTreeSet::from([to.to_owned()]);
         let before = self.ports.insert(function.clone(), after.clone()).unwrap_or_default();
         if before.is_empty() {
+            let to = Vec::from_iter(after.clone()).join(",");
             let advice = format!("`ebof target assign {function} --port {to}` gives it to one");
             out.note(MistakeKind::Conflict, function, "it is given to no port", advice);
-        } else if before == after {
+        } else if before == *after {
             let advice = "`ebof target show` shows who has what";
-            out.note(MistakeKind::Conflict, function, format!("it is given to port {to} already"), advice);
+            out.note(MistakeKind::Conflict, function, format!("it is given to {} already", named(after)), advice);
         }
     }
 
