@@ -69,6 +69,9 @@ enum Action {
     Top(super::top::TargetTop),
     /// Show slow commands, and where their time went
     Slow(watch::Slow),
+    /// Say what contradicts where two targets serve one subsystem, running or by their
+    /// configurations
+    Compare(super::compare_targets::CompareTargets),
     /// Read the configuration file again, as SIGHUP does, and fail if it is refused
     Reload,
     /// Give a function to a port, or take it from its port
@@ -251,6 +254,7 @@ impl TargetVerb {
                 }
                 audit.clone().run_on_files(global)
             }
+            Action::Compare(compare) => compare.clone().run(&self.reach, global),
             _ => self.run_at_target(global),
         }
     }

@@ -39,6 +39,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         generation: 1,
         connections: 0,
         connections_max: 1,
+        ana_group_max: 128,
         confinement: None,
         keys_unprotected: None,
         ports,

@@ -43,6 +43,7 @@ fn status() -> Status {
         generation: 3,
         connections: 3,
         connections_max: 16384,
+        ana_group_max: 128,
         confinement: None,
         keys_unprotected: None,
         ports: vec![PortStatus {

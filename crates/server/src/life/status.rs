@@ -42,6 +42,7 @@ impl<'a> InForceStatus<'a> {
             generation: in_force.generation,
             connections: shared.connections.load(Relaxed),
             connections_max: shared.settings.connections_max,
+            ana_group_max: ebof_fabrics::GROUPS_MAX,
             confinement: shared.settings.confinement.clone(),
             keys_unprotected: ebof_vault::unprotected().map(|why| why.to_string()),
             ports: in_force.ports.iter().map(|listening| port_status(&listening.port)).collect(),

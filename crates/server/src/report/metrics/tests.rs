@@ -123,6 +123,7 @@ fn snapshot() -> Snapshot {
         connections: 1,
         connections_max: 2,
         confinement: None,
+        ana_group_max: 128,
         keys_unprotected: None,
         ports: vec![port],
         disabled_ports: Vec::new(),
