@@ -410,6 +410,10 @@ pub struct DriveStatus {
     /// Its health.
     #[serde(default)]
     pub health: DriveHealth,
+    /// The best state that its ANA groups have at any port, while it fails and its `ana_on_failure`
+    /// says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ana_limit: Option<String>,
 }
 
 /// The health of a drive, as in SMART / Health Information.

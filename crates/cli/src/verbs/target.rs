@@ -552,6 +552,7 @@ mod tests {
             "firmware d3 --slot 2 --activate",
             "firmware d3 --slot 2 --activate at-reset",
             "set d3/ns4 write-protect=on",
+            "set d3/ns4 ana-group=2",
         ];
         let changes: Vec<String> = lines.iter().map(|line| change(line).unwrap().to_string()).collect();
         insta::assert_snapshot!(changes.join("\n"));

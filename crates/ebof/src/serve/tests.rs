@@ -54,6 +54,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
 
 fn drive(namespaces: u32, unallocated_bytes: u64) -> DriveStatus {
     DriveStatus {
+        ana_limit: None,
         name: "d0".to_owned(),
         subsystem_nqn: Some("nqn.a".to_owned()),
         backing: "disk.img".to_owned(),

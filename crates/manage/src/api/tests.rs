@@ -78,6 +78,7 @@ fn status() -> Status {
             namespaces: vec![namespace()],
         }],
         drives: vec![DriveStatus {
+            ana_limit: None,
             name: "d0".into(),
             subsystem_nqn: Some("nqn.2014-08.org.example:d0".into()),
             backing: "disk.img".into(),

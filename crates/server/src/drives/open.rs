@@ -173,5 +173,6 @@ pub(crate) fn settings(config: &ManagedDrive, subsystem: &Subsystem) -> Settings
         revision: subsystem.firmware.clone(),
         subsystem: subsystem.nqn.to_string(),
         functions: config.functions,
+        ana_on_failure: config.ana_on_failure.state(),
     }
 }

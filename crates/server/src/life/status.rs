@@ -176,7 +176,7 @@ fn of_drive(config: &Subsystem, name: &str, view: &ebof_drive::View, totals: &To
         block_size_bytes: 1 << namespace.shape.format().block_shift,
         uuid: Some(Uuid(namespace.uuid).to_string()),
         write_protect: namespace.write_protected,
-        ana_group: 1,
+        ana_group: namespace.ana_group,
         io: counters(totals, config.nqn.as_str(), nsid.0),
     };
     view.namespaces.iter().map(status).collect()
