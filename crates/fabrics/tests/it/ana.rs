@@ -315,5 +315,5 @@ fn hosts_of_a_drive_choose_the_group_of_what_they_create() {
     new.anagrpid.set(5);
     assert_eq!(create(&mut world, admin, &new).result(), 1);
     assert!(attach(&mut world, admin, AttachmentSelect::Attach, Nsid(1), &[0]).status().is_success());
-    assert_eq!(log(&mut world, admin, false).1, [(5, AnaState::OPTIMIZED, 2, vec![1])]);
+    assert_eq!(log(&mut world, admin, false).1, [(5, AnaState::OPTIMIZED, 1, vec![1])]);
 }
