@@ -54,8 +54,9 @@ fn running_targets_are_compared_by_what_is_in_force() {
     target.told(&["target", "add", "namespace", NQN, "mem:1M", "--nsid", "2"]);
     assert_eq!(compare(a, b), (Some(1), ["ana-state", "identity"].map(str::to_owned).to_vec()));
     assert_eq!(compare(a, &b.join("a.toml")).0, Some(0), "one that runs with the file of another");
-    let refused = target.refused(&["target", "compare", "control.sock", "."]);
-    assert!(refused.contains("leave --control and --server out"), "{refused}");
+    let refused = target.run(&["target", "compare", "control.sock", "."]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && told.contains("leave --control and --server out"), "{told}");
     let same = ebof(a).args(["target", "compare", "control.sock", "."]).output().unwrap();
     assert!(String::from_utf8_lossy(&same.stderr).contains("both are the same target"), "{same:?}");
     let text = ebof(a).args(["target", "compare", "."]).arg(b).output().unwrap();

@@ -8,6 +8,9 @@ use crate::api::NamespaceStatus;
 use crate::config::{BlockSize, IdentityRule, Namespace, Subsystem, default_uuid};
 use crate::drive::Drive;
 
+/// The largest block of a plain namespace.
+const LARGEST_BLOCK_BYTES: u64 = 4096;
+
 /// A namespace as far as it is known.
 struct Known {
     uuid: Option<String>,
@@ -16,6 +19,9 @@ struct Known {
     nguid: Option<String>,
     eui64: Option<String>,
     size_bytes: Option<u64>,
+    /// Whether the size is that of the open device; one that is configured may be no multiple of
+    /// a block.
+    is_open: bool,
     block_bytes: Option<u32>,
     write_protect: bool,
     ana_group: u32,
@@ -36,6 +42,7 @@ impl Known {
             uuid,
             is_of_data: !is_by_name && namespace.uuid.is_none(),
             eui64: namespace.eui64.map(|eui64| eui64.to_string()),
+            is_open: open.is_some(),
             size_bytes: open.map(|open| open.size_bytes).or_else(|| namespace.drive.size_bytes()),
             block_bytes: open.map(|open| open.block_size_bytes).or_else(|| namespace.block_size.map(BlockSize::bytes)),
             write_protect: namespace.write_protect,
@@ -51,6 +58,7 @@ impl Known {
             nguid: status.uuid.as_deref().map(digits),
             eui64: None,
             size_bytes: Some(status.size_bytes),
+            is_open: true,
             block_bytes: Some(status.block_size_bytes),
             write_protect: status.write_protect,
             ana_group: status.ana_group,
@@ -212,7 +220,11 @@ fn compare_data(pair: &mut Pair<'_>, object: &str, both: [&Known; 2], same_file:
 
 fn compare_form(pair: &mut Pair<'_>, object: &str, [a, b]: [&Known; 2]) {
     let worst = Grade::Contradiction;
-    if let (Some(a), Some(b)) = (a.size_bytes, b.size_bytes) {
+    let unit = if a.is_open == b.is_open { 1 } else { LARGEST_BLOCK_BYTES };
+    let sizes = [a, b].map(|it| it.size_bytes);
+    if let [Some(a), Some(b)] = sizes
+        && a.abs_diff(b) >= unit
+    {
         let advice = "hosts refuse the second path: it has to be the same data at both targets";
         pair.differ(worst, object, ("size", "its sizes differ", advice), &[a, b].map(|bytes| format!("{bytes} bytes")));
     }
