@@ -76,7 +76,7 @@ fn compare_keys(pair: &mut Pair<'_>, host: &str) {
             continue;
         }
         let message = format!("its keys of the kind `{kind}` differ");
-        let advice = "give both targets the same keys of it (`ebof target add key`): it proves itself with one key, \
+        let advice = "give both targets the same keys of it (`ebof target add key HOST`): it proves itself with one key, \
                       whatever the path";
         let values = [a, b].map(|keys| Some(if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }));
         pair.add(Grade::Contradiction, &object, ("keys", &message, advice), values);
