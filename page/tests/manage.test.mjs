@@ -210,6 +210,26 @@ test("ports are added, closed with a plan that names their hosts, opened and rem
   assert.doesNotMatch(await rig.ebof("config", "export", "--control", rig.control), /fabric2/);
 });
 
+test("the state of an ANA group at a port is set with a plan, and shown", async () => {
+  const inForce = () => rig.ebof("config", "export", "--control", rig.control);
+  await view(page, "ports");
+  await row(page, "fabric1", /optimized/);
+  await page.selectOption("[name=ana-port]", "fabric1");
+  await page.fill("[name=ana-group]", "129");
+  assert.ok(await page.isDisabled("text=Set …"));
+  await page.fill("[name=ana-group]", "1");
+  await page.selectOption("[name=ana-state]", "inaccessible");
+  await page.click("text=Set …");
+  assert.match(await apply(page), /fabric1/);
+  await row(page, "fabric1", /1 inaccessible/);
+  assert.match(await inForce(), /1 = "inaccessible"/);
+  await page.selectOption("[name=ana-state]", "optimized");
+  await page.click("text=Set …");
+  await apply(page);
+  await row(page, "fabric1", /optimized/);
+  assert.doesNotMatch(await inForce(), /inaccessible/);
+});
+
 test("hosts are added, allowed, forbidden and removed", async () => {
   const nqn = "nqn.2014-08.org.example:tenant";
   const connects = (host) => rig.ebof("id-ctrl", rig.uri("d1", 0), "--hostnqn", host);

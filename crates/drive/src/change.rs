@@ -152,6 +152,13 @@ pub enum Change {
         /// Whether it is protected now.
         protected: bool,
     },
+    /// A namespace was put into another ANA group.
+    Grouped {
+        /// Which.
+        nsid: u32,
+        /// Its group now.
+        ana_group: u32,
+    },
     /// Registrants of a namespace or its reservation changed.
     Reserved {
         /// Which.
@@ -325,6 +332,11 @@ impl State {
             Change::Protected { nsid, protected } => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.write_protected = protected;
+                }
+            }
+            Change::Grouped { nsid, ana_group } => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.ana_group = ana_group;
                 }
             }
             Change::Reserved { nsid, change } => {

@@ -165,6 +165,7 @@ impl Drive {
                 self.attachments().detach(*nsid, self.manageable(*nsid, origin)?, controllers)
             }
             Request::Protect(nsid, protected) => self.namespaces().protect(*nsid, *protected, origin),
+            Request::Group(nsid, ana_group) => self.namespaces().group(*nsid, *ana_group),
             Request::Reserve(nsid, command) => {
                 self.namespaces().find_attached(*nsid, origin)?;
                 self.reservations().reserve(*nsid, command, origin)

@@ -62,7 +62,7 @@ pub use drive::{
 pub use function::{Function, FunctionId, PortNames, PortNamesError, Primary, Share};
 pub use namespace::block_format::BlockFormat;
 pub use namespace::placement::{Attachments, Placement};
-pub use namespace::{FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};
+pub use namespace::{ANA_GROUPS_MAX, FORMATS, Format, Namespace, NewNamespace, Protection, Shape, VolumeId};
 pub use profile::Profile;
 pub use request::{Answer, DecisionInput, Origin, Refusal};
 

@@ -83,7 +83,12 @@ pub struct NewNamespace {
     pub protection: Protection,
     /// Whether more than one controller may have it (NMIC bit 0).
     pub shared: bool,
+    /// Its ANA group (ANAGRPID); 0: the first.
+    pub ana_group: u32,
 }
+
+/// The highest ANA group identifier (ANAGRPMAX): as many as Linux' target has.
+pub const ANA_GROUPS_MAX: u32 = 128;
 
 /// The number and format of a namespace's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +145,27 @@ pub struct Namespace {
     /// Write protected by a host (feature 84h).
     #[serde(default)]
     pub write_protected: bool,
+    /// Its ANA group, 1 to [`ANA_GROUPS_MAX`].
+    #[serde(default = "first_group", skip_serializing_if = "is_first_group")]
+    pub ana_group: u32,
+}
+
+/// The group of namespaces of which nothing is said.
+const fn first_group() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_first_group(group: &u32) -> bool {
+    *group == first_group()
+}
+
+/// Checks the identifier of a group.
+///
+/// # Errors
+/// ANA Group Identifier Invalid.
+pub(crate) fn check_ana_group(group: u32) -> Result<(), Refusal> {
+    if group <= ANA_GROUPS_MAX { Ok(()) } else { Err(Refusal::new(Status::ANA_GROUP_INVALID)) }
 }
 
 impl NewNamespace {
@@ -149,6 +175,7 @@ impl NewNamespace {
     /// The status for the first parameter that is wrong.
     pub fn check(&self) -> Result<Shape, Refusal> {
         let format = check_format(self.format, self.metadata_extended, self.protection)?;
+        check_ana_group(self.ana_group)?;
         if self.blocks == 0 || self.capacity_blocks == 0 || self.capacity_blocks > self.blocks {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -227,6 +254,7 @@ impl Namespace {
             eui64,
             uuid,
             write_protected: false,
+            ana_group: first_group(),
         }
     }
 

@@ -147,7 +147,8 @@ pub struct Subsystem {
     /// In what a controller knows: NSIDs of which the host has still to learn that they name
     /// nothing, or another namespace, now.
     pub pending: BTreeSet<Nsid>,
-    /// In what a controller knows: the states of ANA groups at its port.
+    /// The best that ANA groups have at any port; in what a controller knows, their states at its
+    /// port.
     pub states: GroupStates,
     /// The drive behind the subsystem, which its hosts may manage.
     pub drive: Option<Arc<View>>,
@@ -473,14 +474,14 @@ impl Subsystem {
     pub fn shown_to(self: &Arc<Self>, host: &Nqn, host_id: HostId, states: &GroupStates) -> Arc<Self> {
         let everything = self.namespaces.iter().all(|namespace| namespace.is_attached(host));
         let is_free = |namespace: &Namespace| namespace.right_of(host_id) == Right::Free;
+        let states = states.limited_by(&self.states);
         if everything && states.is_uniform() && self.namespaces.iter().all(is_free) {
             return Arc::clone(self);
         }
-        let mut shown = Self::clone(self);
-        shown.states = states.clone();
+        let mut shown = Self { states, ..Self::clone(self) };
         shown.namespaces.sorted.retain(|namespace| namespace.is_attached(host));
         for namespace in &mut shown.namespaces.sorted {
-            namespace.right = ana::right(states, namespace, namespace.right_of(host_id));
+            namespace.right = ana::right(&shown.states, namespace, namespace.right_of(host_id));
         }
         if !everything {
             shown.allocated = Some(Arc::new(self.namespaces.clone()));

@@ -11,12 +11,14 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::config::limits::ANA_GROUP_MAX;
 use crate::config::{AnaStates, Config, PortTls, Security};
 use crate::diagnostic::nearest::names;
 use crate::plan::{Change, Plan};
 
 mod accounts;
 mod certificate;
+pub mod compare;
 mod configuration;
 mod confinement;
 mod history;
@@ -180,6 +182,9 @@ pub struct Status {
     pub connections: u32,
     /// The most connections at a time.
     pub connections_max: u32,
+    /// The highest ANA group (ANAGRPMAX).
+    #[serde(default = "ana_group_max")]
+    pub ana_group_max: u32,
     /// What its process has given up; nothing is told of a target in a program of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
@@ -205,6 +210,11 @@ pub struct Status {
     /// Hosts that have connected and have not proven yet who they are: at most [`PROVING_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proving: Vec<ProvingHost>,
+}
+
+/// That of targets that do not say it.
+const fn ana_group_max() -> u32 {
+    ANA_GROUP_MAX
 }
 
 /// The most entries of [`Status::proving`].
@@ -400,6 +410,10 @@ pub struct DriveStatus {
     /// Its health.
     #[serde(default)]
     pub health: DriveHealth,
+    /// The best state that its ANA groups have at any port, while it fails and its `ana_on_failure`
+    /// says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ana_limit: Option<String>,
 }
 
 /// The health of a drive, as in SMART / Health Information.

@@ -29,7 +29,7 @@ pub use ana::{AnaState, AnaStates};
 pub(crate) use derived::digest;
 pub use derived::{default_serial, default_uuid};
 pub use dhchap::{DhchapGroup, DhchapHash};
-pub use drive::{Attach, DriveProfile, ManagedDrive, WordsError};
+pub use drive::{AnaOnFailure, Attach, DriveProfile, ManagedDrive, WordsError};
 pub(crate) use drive::{FORGETFUL, READ_ONLY, WITHOUT_SIZE, is_drive_name};
 pub use host::{Host, KeyPlace};
 pub use measures::{Measure, Measures, NoMeasure};

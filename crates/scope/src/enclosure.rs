@@ -73,6 +73,7 @@ fn not_for_a_part((at, change): (usize, &Change)) -> Option<Mistake> {
         | Change::AttachNamespace { .. }
         | Change::DetachNamespace { .. }
         | Change::WriteProtect { .. }
+        | Change::SetAnaGroup { .. }
         | Change::FormatNamespace(_)
         | Change::SanitizeDrive(_)
         | Change::SelfTest { .. } => return None,

@@ -36,6 +36,7 @@ impl Target for Limited {
             generation: 0,
             connections: connections(&controllers, |_| true),
             connections_max: whole.connections_max,
+            ana_group_max: whole.ana_group_max,
             // It names the paths of others.
             confinement: None,
             keys_unprotected: None,

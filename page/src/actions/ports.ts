@@ -26,6 +26,15 @@ export function enablePort(name: string, enabled: boolean): Change {
   return edit(`${enabled ? "Enable" : "Disable"} port ${name}`, { edit: enabled ? "enable" : "disable", ...of(name) });
 }
 
+/** The states of ANA groups, as the configuration calls them; the first is that of groups without one. */
+export const ANA_STATES = ["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"];
+
+/** A group that is optimized has no entry. */
+export function setAnaState(name: string, group: string, state: string): Change {
+  const what = state === ANA_STATES[0] ? { remove: { ana: [group] } } : { add: { ana: { [group]: state } } };
+  return edit(`Have ANA group ${group} ${state} at port ${name}`, { edit: "set", ...of(name), ...what });
+}
+
 /** The controllers that hosts have through a port. */
 export function controllersAt(name: string): number {
   return box.value.hosts.flatMap((host) => host.connections).filter((one) => one.port === name).length;

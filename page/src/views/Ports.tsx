@@ -3,7 +3,7 @@
 
 import { useSignal } from "@preact/signals";
 import { propose } from "../actions/change";
-import { addPort, controllersAt, drainPort, enablePort, removePort } from "../actions/ports";
+import { ANA_STATES, addPort, controllersAt, drainPort, enablePort, removePort, setAnaState } from "../actions/ports";
 import { CONFIGURATION } from "../api/addresses";
 import { get } from "../api/client";
 import { mayAdminister } from "../api/session";
@@ -18,7 +18,7 @@ import { Badge, Button, Field, Select, Table } from "../ui/parts";
 import { useResource } from "./use";
 
 interface Configured extends Resource {
-  Ports?: { Name: string; Listen: string; Enabled: boolean }[];
+  Ports?: { Name: string; Listen: string; Enabled: boolean; AnaGroups?: { Group: number; State: string }[] }[];
 }
 
 interface Row {
@@ -27,6 +27,8 @@ interface Row {
   direct: boolean;
   /** Whether the configuration has it enabled. */
   enabled: boolean;
+  /** The ANA groups that are not optimized here: `2 non-optimized`. */
+  ana: string[];
   /** As it is there for hosts; none if it is disabled or missing. */
   view: PortView | undefined;
 }
@@ -58,11 +60,13 @@ export function PortsView() {
           { title: "Kind", extra: true, by: (port) => (port.direct ? "direct" : "fabric"), cell: (port) => <Badge>{port.direct ? "direct" : "fabric"}</Badge> },
           { title: "Listens at", extra: true, by: (port) => port.listen, cell: (port) => <code>{port.listen || "–"}</code> },
           { title: "Functions", by: (port) => functionsOf(port.name).length, cell: (port) => <Functions name={port.name} /> },
+          { title: "ANA groups", extra: true, by: (port) => port.ana.join(", "), cell: (port) => <Ana port={port} /> },
           { title: "IOPS", number: true, extra: true, by: (port) => iops(sample(port)), cell: (port) => count(iops(sample(port))) },
           { title: "Bandwidth", number: true, extra: true, by: (port) => bytes(sample(port)), cell: (port) => rate(bytes(sample(port))) },
           { title: "Actions", bare: true, cell: (port) => <PortButtons port={port} /> },
         ]}
       />
+      {mayAdminister() && <SetAna ports={rows.filter((port) => !port.direct).map((port) => port.name)} />}
       {mayAdminister() && <Add />}
     </>
   );
@@ -75,7 +79,8 @@ function rowsOf(views: PortView[], configured: NonNullable<Configured["Ports"]>)
       const view = views.find((one) => one.name === name);
       const own = configured.find((one) => one.Name === name);
       const listen = view?.listen || own?.Listen || "";
-      return { name, listen, direct: view?.direct ?? listen.startsWith("vfio-user:"), enabled: own?.Enabled ?? true, view };
+      const ana = (own?.AnaGroups ?? []).map((one) => `${one.Group} ${one.State}`);
+      return { name, listen, direct: view?.direct ?? listen.startsWith("vfio-user:"), enabled: own?.Enabled ?? true, ana, view };
     })
     .sort((a, b) => Number(a.direct) - Number(b.direct) || byNumber(a, b));
 }
@@ -98,6 +103,13 @@ function State({ port }: { port: Row }) {
       {left > 0 && <small class="quiet"> {plural(left, "controller")} to leave</small>}
     </>
   );
+}
+
+/** How hosts reach namespaces through it. */
+function Ana({ port }: { port: Row }) {
+  if (port.direct) return <>–</>;
+  if (!port.ana.length) return <span class="quiet">optimized</span>;
+  return <span class="wrap">{port.ana.join(", ")}</span>;
 }
 
 function functionsOf(name: string): string[] {
@@ -141,6 +153,40 @@ function PortButtons({ port }: { port: Row }) {
         </>
       )}
     </span>
+  );
+}
+
+function SetAna({ ports }: { ports: string[] }) {
+  const chosen = useSignal("");
+  const group = useSignal("1");
+  const state = useSignal(ANA_STATES[1] ?? "");
+  const port = ports.includes(chosen.value) ? chosen.value : (ports[0] ?? "");
+  if (!port) return null;
+  const number = Number(group.value);
+  const isGroup = Number.isInteger(number) && number >= 1 && number <= 128;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void propose(setAnaState(port, String(number), state.value));
+  };
+  return (
+    <form class="panel form" onSubmit={submit}>
+      <h2>Set how hosts reach an ANA group</h2>
+      <div class="row">
+        <Select label="Through" name="ana-port" value={port} options={ports.map((name) => [name, name])} onChange={(value) => (chosen.value = value)} />
+        <Field
+          label="ANA group"
+          name="ana-group"
+          value={group.value}
+          invalid={!isGroup}
+          hint="1 to 128; namespaces are in group 1 if nothing else is said"
+          onInput={(value) => (group.value = value)}
+        />
+        <Select label="State" name="ana-state" value={state.value} options={ANA_STATES.map((name) => [name, name])} onChange={(value) => (state.value = value)} />
+        <Button type="submit" disabled={!isGroup}>
+          Set …
+        </Button>
+      </div>
+    </form>
   );
 }
 

@@ -32,6 +32,14 @@ ana = { 1 = "non-optimized" }
 nqn = "$served"
 allow_any_host = true
 namespaces = ["$image", { drive = "mem:32Mi", ana_group = 2 }]
+[[drives]]
+name = "d0"
+backing = "mem:64Mi"
+attach = "everyone"
+[[subsystems]]
+nqn = "$served-drive"
+drive = "d0"
+allow_any_host = true
 TOML
 }
 
@@ -116,6 +124,27 @@ guest() {
   check "its states are known" until_true 10 eval "in_state $first 3 optimized && in_state $second 3 inaccessible"
   check "it can be read" dd if="$(namespace_device 3)" of=/dev/null bs=4k count=16 iflag=direct
   check "on the path that is not there for it, ebof's host is refused in words" ask refused
+  disconnects
+
+  step "a drive: its host chooses the group of what it creates"
+  nqn=$served-drive
+  check "nvme connect" nvme connect -t tcp -a $address -s "$port" -n $nqn -i 2 -k 5 || return
+  first=$(controllers $nqn)
+  check "$first becomes live" until_true 60 controller_is "$first" live || return
+  check "nvme connect to the second port" nvme connect -t tcp -a $address -s "$2" -n $nqn -i 2 -k 5 || return
+  second=$(controllers $nqn | grep -vx "$first")
+  check "$second becomes live" until_true 60 controller_is "$second" live || return
+  check_equal "id-ctrl says that it may" 159 "$(nvme id-ctrl "/dev/$first" -o json | jq .anacap)"
+  check "nvme create-ns in group 5" nvme create-ns "/dev/$first" --nsze=0x4000 --ncap=0x4000 --flbas=0 --nmic=1 --anagrp-id=5
+  check "it is in that group on both paths" until_true 20 eval "in_group 1 5 && in_state $second 1 optimized"
+  check "the box puts it into another group" ask set d0/ns1 ana-group=6
+  check "the kernel knows it" until_true 10 in_group 1 6
+  check_equal "so does nvme id-ns" 6 "$(nvme id-ns "$(namespace_device 1)" -o json | jq .anagrpid)"
+  check "the group is inaccessible at fabric1" ask set port fabric1 ana.6=inaccessible --yes
+  check "the kernel knows it" until_true 10 in_state "$second" 1 inaccessible
+  check_says "nvme ana-log" '^state[[:space:]]*:[[:space:]]*inaccessible' nvme ana-log "/dev/$second" -o normal
+  note <<<"$out"
+  check "group 129 is refused" eval "! nvme create-ns /dev/$first --nsze=0x800 --ncap=0x800 --flbas=0 --nmic=1 --anagrp-id=129"
   disconnects
   kernel_log_is_clean "at the end"
 }

@@ -76,6 +76,11 @@ impl Reach {
         Self { control: Some(path.into()), ..Self::default() }
     }
 
+    /// The target at this URL, with the user, the password and the certificate that are given.
+    pub(crate) fn server(self, url: &str) -> Self {
+        Self { control: None, server: Some(url.to_owned()), ..self }
+    }
+
     /// Whether a target is named.
     pub(crate) fn is_given(&self) -> bool {
         self.control.is_some() || self.server.is_some()

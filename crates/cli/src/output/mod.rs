@@ -6,6 +6,7 @@ pub(crate) mod ana;
 pub(crate) mod attached;
 pub(crate) mod audit;
 pub(crate) mod command_sets;
+pub(crate) mod comparison;
 pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod controller;

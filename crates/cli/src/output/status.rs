@@ -194,6 +194,10 @@ fn drive_row(drive: &DriveStatus) -> Vec<String> {
         0 => format!("{} % used", health.percentage_used),
         warning => format!("CRITICAL WARNING {warning:#x}"),
     };
+    let state = match &drive.ana_limit {
+        Some(limit) => format!("{state}, {}", safe(limit)),
+        None => state,
+    };
     vec![
         safe(&drive.name),
         si(drive.capacity_bytes.into()),

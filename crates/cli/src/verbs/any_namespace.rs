@@ -157,7 +157,7 @@ pub(super) struct Set {
     /// The object's name (none for the target and after d3/ns4; the NQN of a subsystem or host;
     /// SUBSYSTEM/NSID of a namespace), and keys as the configuration file has them; KEY= is the
     /// default, KEY+=VALUE and KEY-=VALUE change a list. Of a namespace of a drive:
-    /// write-protect=on or write-protect=off
+    /// write-protect=on, write-protect=off or ana-group=N
     #[arg(value_name = "NAME KEY=VALUE", required = true)]
     words: Vec<String>,
 }
@@ -183,12 +183,17 @@ impl Set {
             Changed::Kind(kind) => edit::set(kind, &self.words).map(Meaning::Edit),
             Changed::OfDrive(namespace) => {
                 let [word] = self.words.as_slice() else {
-                    return Err(Failure::usage("a namespace of a drive has one property", WRITE_PROTECT));
+                    return Err(Failure::usage("one property of a drive's namespace at a time", PROPERTIES));
                 };
+                if let Some(group) = word.strip_prefix("ana-group=") {
+                    let wrong = || Failure::usage(format!("the ANA group `{group}`"), "accepted: 1 to 128");
+                    let group = group.parse().map_err(|_no_number| wrong())?;
+                    return Ok(Meaning::Change(Change::SetAnaGroup { namespace, group }, None));
+                }
                 let on = match word.as_str() {
                     "write-protect=on" => true,
                     "write-protect=off" => false,
-                    other => return Err(Failure::usage(format!("the property `{other}`"), WRITE_PROTECT)),
+                    other => return Err(Failure::usage(format!("the property `{other}`"), PROPERTIES)),
                 };
                 Ok(Meaning::Change(Change::WriteProtect { namespace, on }, None))
             }
@@ -197,4 +202,4 @@ impl Set {
 }
 
 /// What is accepted of a namespace of a drive.
-const WRITE_PROTECT: &str = "accepted: write-protect=on, write-protect=off";
+const PROPERTIES: &str = "accepted: write-protect=on, write-protect=off, ana-group=N";

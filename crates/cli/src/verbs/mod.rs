@@ -7,6 +7,7 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod blocks;
 mod boot_partition;
+mod compare_targets;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod connect;

@@ -69,6 +69,9 @@ enum Action {
     Top(super::top::TargetTop),
     /// Show slow commands, and where their time went
     Slow(watch::Slow),
+    /// Say what contradicts where two targets serve one subsystem, running or by their
+    /// configurations
+    Compare(super::compare_targets::CompareTargets),
     /// Read the configuration file again, as SIGHUP does, and fail if it is refused
     Reload,
     /// Give a function to a port or several, or take it from those that it has
@@ -251,6 +254,7 @@ impl TargetVerb {
                 }
                 audit.clone().run_on_files(global)
             }
+            Action::Compare(compare) => compare.clone().run(&self.reach, global),
             _ => self.run_at_target(global),
         }
     }
@@ -549,6 +553,7 @@ mod tests {
             "firmware d3 --slot 2 --activate",
             "firmware d3 --slot 2 --activate at-reset",
             "set d3/ns4 write-protect=on",
+            "set d3/ns4 ana-group=2",
         ];
         let changes: Vec<String> = lines.iter().map(|line| change(line).unwrap().to_string()).collect();
         insta::assert_snapshot!(changes.join("\n"));

@@ -25,6 +25,9 @@ pub struct Unfinished {
     /// Which namespaces were write protected and which were not, by NSID.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub protected: BTreeMap<u32, bool>,
+    /// The ANA groups that namespaces were in, by NSID.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<u32, u32>,
     /// The namespaces that it has created so far.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub created: BTreeSet<VolumeId>,

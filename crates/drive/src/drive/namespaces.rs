@@ -18,7 +18,7 @@ use super::settings::{Capacity, Settings};
 use crate::change::{Change, State};
 use crate::logs::event_log::Event;
 use crate::namespace::placement::Attachments;
-use crate::namespace::{Namespace, NewNamespace, Protection, Shape, VolumeId, check_format};
+use crate::namespace::{Namespace, NewNamespace, Protection, Shape, VolumeId, check_ana_group, check_format};
 use crate::request::{Answer, DecisionInput, Origin, Refusal};
 
 /// The namespaces of a drive, and the capacity that they share.
@@ -128,6 +128,7 @@ impl<'a> Namespaces<'a> {
         let volume = VolumeId(self.next_volume);
         let mut namespace = Namespace::new(shape, wanted.shared, volume, owner, input);
         namespace.for_everyone = self.settings.attach_everyone;
+        namespace.ana_group = wanted.ana_group.max(1);
         Ok(namespace)
     }
 
@@ -169,6 +170,16 @@ impl<'a> Namespaces<'a> {
             return Ok(Decision::nothing());
         }
         Ok(Decision::change(Change::Protected { nsid: nsid.0, protected }))
+    }
+
+    /// Puts a namespace into an ANA group.
+    pub(super) fn group(&self, nsid: Nsid, ana_group: u32) -> Result<Decision, Refusal> {
+        let namespace = self.find(nsid)?;
+        check_ana_group(ana_group)?;
+        if ana_group == 0 || namespace.ana_group == ana_group {
+            return Ok(Decision::nothing());
+        }
+        Ok(Decision::change(Change::Grouped { nsid: nsid.0, ana_group }))
     }
 
     /// The namespaces that Format NVM is about.

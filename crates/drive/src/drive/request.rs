@@ -56,6 +56,8 @@ pub enum Request {
     SanitizeConfig(bool),
     /// Virtualization Management.
     Virtualize(VirtualizationManagement),
+    /// A namespace is put into an ANA group; only the box asks for that.
+    Group(Nsid, u32),
     /// A function is given to these ports, and to no other one.
     GiveTo(FunctionId, PortNames),
     /// A function gets another share of the drive.
@@ -100,6 +102,7 @@ impl Request {
             Self::Attach(..) | Self::AttachMore(..) => "attach a namespace",
             Self::Detach(..) | Self::DetachFrom(..) => "detach a namespace",
             Self::Protect(..) => "change the write protection",
+            Self::Group(..) => "put a namespace into an ANA group",
             Self::Reserve(..) => "change reservations",
             Self::Persist(..) => "change the persistence of reservations",
             Self::AssignCntlid => "take a controller",
@@ -132,6 +135,7 @@ impl Request {
             // These are never restricted.
             Self::AssignCntlid
             | Self::Reset
+            | Self::Group(..)
             | Self::GiveTo(..)
             | Self::SetShare(..)
             | Self::Place(..)

@@ -5,7 +5,9 @@ use alloc::string::String;
 
 use ebof_nvme::Status;
 use ebof_nvme::identify::field::fna;
+use ebof_nvme::log::AnaState;
 
+use crate::logs::health::Condition;
 use crate::logs::telemetry::Reader;
 use crate::maintenance::firmware::{Content, Limits, PRODUCT, Personality};
 use crate::profile::Profile;
@@ -42,6 +44,18 @@ pub struct Settings {
     pub functions: u16,
     /// They are controllers of the drive's own subsystem, instead of each having one.
     pub one_subsystem: bool,
+    /// The state of its ANA groups at all ports while it is degraded or read only; `None`: as
+    /// without.
+    pub ana_on_failure: Option<AnaState>,
+}
+
+impl Settings {
+    /// The best state that its ANA groups have at any port, in this condition.
+    #[must_use]
+    pub fn best_ana_state(&self, condition: &Condition) -> AnaState {
+        let fails = condition.degraded || condition.read_only;
+        self.ana_on_failure.filter(|_| fails).unwrap_or(AnaState::OPTIMIZED)
+    }
 }
 
 /// Which hosts may manage a drive.

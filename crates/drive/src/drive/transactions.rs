@@ -87,6 +87,11 @@ pub(super) fn undo(
             decision.changes.push(Change::Protected { nsid, protected });
         }
     }
+    for (&nsid, &ana_group) in &before.groups {
+        if namespaces.get(&nsid).is_some_and(|namespace| namespace.ana_group != ana_group) {
+            decision.changes.push(Change::Grouped { nsid, ana_group });
+        }
+    }
     decision
 }
 

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use ebof_nvme::log::AnaState;
 use ebof_nvme::{ControllerId, Nsid};
 
 use crate::drive::{Capacity, Drive, Managers};
@@ -40,6 +41,9 @@ pub struct View {
     pub unallocated_bytes: u64,
     /// Temperature, spare capacity and faults.
     pub condition: Condition,
+    /// The best state that its ANA groups have at any port: not optimized if the configuration says
+    /// so of a drive in this condition.
+    pub best_ana_state: AnaState,
     /// Entries of the Error Information log.
     pub error_entries: usize,
     /// Percentage Used.
@@ -88,6 +92,7 @@ impl View {
             profile: settings.profile.clone(),
             capacity: drive.capacity(),
             unallocated_bytes: drive.unallocated_bytes(),
+            best_ana_state: settings.best_ana_state(&drive.condition()),
             condition: drive.condition(),
             error_entries: settings.error_entries,
             percentage_used: state.health.percentage_used(&drive.endurance()),

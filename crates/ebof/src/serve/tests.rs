@@ -39,6 +39,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
         generation: 1,
         connections: 0,
         connections_max: 1,
+        ana_group_max: 128,
         confinement: None,
         keys_unprotected: None,
         ports,
@@ -53,6 +54,7 @@ fn status(ports: Vec<PortStatus>, subsystems: Vec<SubsystemStatus>, drives: Vec<
 
 fn drive(namespaces: u32, unallocated_bytes: u64) -> DriveStatus {
     DriveStatus {
+        ana_limit: None,
         name: "d0".to_owned(),
         subsystem_nqn: Some("nqn.a".to_owned()),
         backing: "disk.img".to_owned(),

@@ -48,4 +48,5 @@ mod supervised;
 mod target;
 mod terminal;
 mod top;
+mod two_targets;
 mod what_happens;

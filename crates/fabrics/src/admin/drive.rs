@@ -198,14 +198,11 @@ fn check_nsid(drive: &View, nsid: Nsid) -> Result<(), Fault> {
 
 fn created(data: &[u8]) -> Result<Request, Fault> {
     let data = NewNamespace::ref_from_bytes(data).map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID))?;
-    // Neither NVM sets nor placement handles, one endurance group, one ANA group.
+    // Neither NVM sets nor placement handles, one endurance group.
     let sets = data.nvmsetid.get() != 0 || data.endgid.get() > 1;
     let unknown = data.nmic & !field::nmic::SHARED != 0 || data.lbstm.get() != 0 || data.nphndls.get() != 0;
     if sets || unknown {
         return Err(Fault::new(Status::INVALID_FIELD));
-    }
-    if data.anagrpid.get() > 1 {
-        return Err(Fault::new(Status::ANA_GROUP_INVALID));
     }
     if data.dps & !(field::dps::TYPE_MASK | field::dps::FIRST_BYTES) != 0 {
         return Err(Fault::new(Status::INVALID_FIELD));
@@ -220,6 +217,7 @@ fn created(data: &[u8]) -> Result<Request, Fault> {
             first: data.dps & field::dps::FIRST_BYTES != 0,
         },
         shared: data.nmic & field::nmic::SHARED != 0,
+        ana_group: data.anagrpid.get(),
     }))
 }
 

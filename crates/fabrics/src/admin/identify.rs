@@ -326,7 +326,7 @@ fn controller_data(association: &Association, subsystem: &Subsystem) -> Box<Iden
     data.cntrltype = ControllerType::Io.encode();
     data.crdt1.set(RETRY_DELAY_100MS);
     data.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS | cmic::ANA;
-    ana::announce_controller(&mut data);
+    ana::announce_controller(&mut data, subsystem.drive.is_some());
     data.oaes.set(oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE);
     data.acl = zero_based(limits.aborts);
     data.frmw = frmw::SLOT_1_READ_ONLY | 1 << frmw::SLOTS_SHIFT;

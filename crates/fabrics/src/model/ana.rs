@@ -14,38 +14,66 @@ use ebof_nvme::log::AnaState;
 
 use super::Namespace;
 
-/// The highest ANA group identifier, and so the number of groups (ANAGRPMAX, NANAGRPID): as many as
-/// Linux' target has.
-pub const GROUPS_MAX: u32 = 128;
+/// The highest ANA group identifier, and so the number of groups (ANAGRPMAX, NANAGRPID).
+pub const GROUPS_MAX: u32 = ebof_drive::ANA_GROUPS_MAX;
 
-/// The states of ANA groups at a port. A group that is not named is optimized.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupStates(Arc<BTreeMap<u32, AnaState>>);
+/// The states of ANA groups at a port. A group that is not named is as good as it can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStates {
+    by_group: Arc<BTreeMap<u32, AnaState>>,
+    /// No group is better than this.
+    best: AnaState,
+}
+
+impl Default for GroupStates {
+    fn default() -> Self {
+        Self { by_group: Arc::default(), best: AnaState::OPTIMIZED }
+    }
+}
 
 impl GroupStates {
     /// These states; groups that are optimized need not be among them.
     #[must_use]
     pub fn new(states: impl IntoIterator<Item = (u32, AnaState)>) -> Self {
-        Self(Arc::new(states.into_iter().filter(|(_, state)| *state != AnaState::OPTIMIZED).collect()))
+        let by_group = states.into_iter().filter(|(_, state)| *state != AnaState::OPTIMIZED).collect();
+        Self { by_group: Arc::new(by_group), ..Self::default() }
     }
 
-    /// Every group in this state.
+    /// No group better than `best`, such as that of a drive that fails.
     #[must_use]
-    pub fn all(state: AnaState) -> Self {
-        Self::new((1..=GROUPS_MAX).map(|group| (group, state)))
+    pub fn at_best(best: AnaState) -> Self {
+        Self { best, ..Self::default() }
     }
 
-    /// The state of a group.
+    /// These states, and no group better than `limit` allows at its best.
+    #[must_use]
+    pub fn limited_by(&self, limit: &Self) -> Self {
+        Self { by_group: Arc::clone(&self.by_group), best: worse(self.best, limit.best) }
+    }
+
+    /// The state of a group: the worse one of what its port says, and of the best that it can be.
     #[must_use]
     pub fn of(&self, group: u32) -> AnaState {
-        self.0.get(&group).copied().unwrap_or(AnaState::OPTIMIZED)
+        worse(self.by_group.get(&group).copied().unwrap_or(AnaState::OPTIMIZED), self.best)
     }
 
     /// Whether every group is optimized.
     #[must_use]
     pub fn is_uniform(&self) -> bool {
-        self.0.is_empty()
+        self.by_group.is_empty() && self.best == AnaState::OPTIMIZED
     }
+}
+
+/// The state of both that leaves hosts less.
+fn worse(one: AnaState, other: AnaState) -> AnaState {
+    let rank = |state| match state {
+        AnaState::OPTIMIZED => 0,
+        AnaState::NON_OPTIMIZED => 1,
+        AnaState::CHANGE => 2,
+        AnaState::INACCESSIBLE => 3,
+        _ => 4,
+    };
+    if rank(other) > rank(one) { other } else { one }
 }
 
 /// The status that commands to a namespace in this state are refused with, for the host to take

@@ -100,7 +100,7 @@ fn leaves(subsystem: &Subsystem, port: PortId) -> bool {
 
 /// The states of ANA groups of a subsystem's controllers at a port.
 pub(crate) fn states_at(subsystem: &Subsystem, port: &Port) -> GroupStates {
-    if leaves(subsystem, port.id) { GroupStates::all(AnaState::INACCESSIBLE) } else { port.states.clone() }
+    if leaves(subsystem, port.id) { GroupStates::at_best(AnaState::INACCESSIBLE) } else { port.states.clone() }
 }
 
 /// What hosts reach by an NQN at a port. Controllers of a drive's subsystem have a port each, see

@@ -12,7 +12,7 @@ use ebof_nvme::identify::ProtectionType;
 use ebof_nvme::{Nsid, Status, Uuid};
 
 use crate::model::{
-    DataId, DeviceId, Health, Metadata, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage,
+    DataId, DeviceId, GroupStates, Health, Metadata, Namespace, NamespaceTable, Provision, Subsystem, TableError, Usage,
 };
 
 /// The device behind a namespace of a drive.
@@ -57,6 +57,7 @@ pub fn adopt_drive(
         degraded: condition.degraded,
         ..subsystem.health
     };
+    subsystem.states = GroupStates::at_best(view.best_ana_state);
     subsystem.drive = Some(view);
     Ok(())
 }
@@ -109,7 +110,7 @@ fn shown(view: &View, nsid: Nsid, namespace: &ebof_drive::Namespace, backing: Ba
         nguid: namespace.nguid,
         eui64: namespace.eui64,
         uuid: Uuid(namespace.uuid),
-        ana_group: 1,
+        ana_group: namespace.ana_group,
         right: Right::Free,
         provision: Some(Arc::new(provision)),
     }

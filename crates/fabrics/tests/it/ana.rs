@@ -5,11 +5,13 @@ use std::sync::Arc;
 use ebof_fabrics::{GroupStates, Namespace, NamespaceTable, PortId};
 use ebof_nvme::identify::{IdentifyController, IdentifyNamespace, field};
 use ebof_nvme::log::{AnaGroups, AnaState};
+use ebof_nvme::namespace::{AttachmentSelect, NewNamespace};
 use ebof_nvme::opcode::{admin, nvm};
 use ebof_nvme::{Nsid, Sqe, Status};
 use zerocopy::FromBytes;
 
 use crate::events::{changed, set_feature};
+use crate::managed::{attach, create};
 use crate::support::{ALICE, DRIVE, MANAGED, World, namespace, port, with_data};
 
 const PASSED: Status = Status::SUCCESS;
@@ -269,4 +271,49 @@ fn a_namespace_that_cannot_be_reached_shows_no_use() {
         // Linux takes one without capacity for one that is gone.
         assert_eq!(sizes(&mut world), [1024, 1024, used], "{}", state.name());
     }
+}
+
+/// A subsystem whose drive fails: the worse state of that and of the port's is told and enforced.
+#[test]
+fn no_port_is_better_than_the_best_that_a_subsystem_can_be() {
+    let mut world = two_ports();
+    let (admin, io) = path(&mut world, 3);
+    world.run(admin, Sqe::new(admin::ASYNC_EVENT_REQUEST));
+    for (best, port, told) in [
+        (AnaState::NON_OPTIMIZED, AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED),
+        (AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE, AnaState::INACCESSIBLE),
+        (AnaState::INACCESSIBLE, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE),
+        (AnaState::INACCESSIBLE, AnaState::PERSISTENT_LOSS, AnaState::PERSISTENT_LOSS),
+        (AnaState::OPTIMIZED, AnaState::OPTIMIZED, AnaState::OPTIMIZED),
+    ] {
+        set_states(&mut world, 3, &[(2, port)]);
+        world.replace_model(|model| Arc::make_mut(&mut model.subsystems[0]).states = GroupStates::at_best(best));
+        let states: Vec<_> = log(&mut world, admin, true).1.iter().map(|(_, state, ..)| *state).collect();
+        assert_eq!(states, [best, told]);
+        let refused = |state| match state {
+            AnaState::PERSISTENT_LOSS => Status::ANA_PERSISTENT_LOSS,
+            AnaState::INACCESSIBLE => Status::ANA_INACCESSIBLE,
+            _ => PASSED,
+        };
+        for (nsid, state) in [(1, best), (7, told)] {
+            let status = read(&mut world, io, nsid);
+            assert!(status.is(refused(state)), "{nsid} {state:?}: {status}");
+        }
+    }
+    let told: Vec<_> = world.ana_events.iter().map(|(at, cqe)| (*at, cqe.result())).collect();
+    assert_eq!(told, [(admin, 0x000c_0302)], "hosts are told by the event");
+}
+
+#[test]
+fn hosts_of_a_drive_choose_the_group_of_what_they_create() {
+    let mut world = World::managed();
+    let (admin, _) = world.controller(MANAGED, ALICE);
+    let identify = with_data(Sqe::new(admin::IDENTIFY), 4096).with_cdw(10, 1);
+    let bytes = world.run(admin, identify).data;
+    assert_eq!(IdentifyController::ref_from_bytes(&bytes).unwrap().anacap, 0x9f);
+    let mut new = NewNamespace::new(8);
+    new.anagrpid.set(5);
+    assert_eq!(create(&mut world, admin, &new).result(), 1);
+    assert!(attach(&mut world, admin, AttachmentSelect::Attach, Nsid(1), &[0]).status().is_success());
+    assert_eq!(log(&mut world, admin, false).1, [(5, AnaState::OPTIMIZED, 1, vec![1])]);
 }

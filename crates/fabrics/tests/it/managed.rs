@@ -163,7 +163,7 @@ fn every_invalid_command_has_the_status_of_the_specification() {
         (alice, create(), new(&|new| new.nvmsetid.set(1)), Status::INVALID_FIELD),
         (alice, create(), new(&|new| new.endgid.set(2)), Status::INVALID_FIELD),
         (alice, create(), new(&|new| new.nphndls.set(1)), Status::INVALID_FIELD),
-        (alice, create(), new(&|new| new.anagrpid.set(2)), Status::ANA_GROUP_INVALID),
+        (alice, create(), new(&|new| new.anagrpid.set(129)), Status::ANA_GROUP_INVALID),
         (alice, create(), new(&|new| new.set_format(9, false)), Status::INVALID_FORMAT),
         (alice, create(), new(&|new| new.set_format(4, true)), Status::INVALID_FORMAT),
         // Metadata in a separate buffer: not supported over fabrics.
@@ -198,7 +198,8 @@ fn every_invalid_command_has_the_status_of_the_specification() {
     assert_eq!(nsids(&mut world, alice, Cns::ALLOCATED_NAMESPACE_LIST), [1], "a refusal changes nothing");
 }
 
-/// The only groups may be named, and protection information may be at either end of the metadata.
+/// The only endurance group and any ANA group may be named, and protection information may be at
+/// either end of the metadata.
 #[test]
 fn a_namespace_is_created_as_its_fields_say() {
     let mut world = World::managed();
@@ -212,9 +213,10 @@ fn a_namespace_is_created_as_its_fields_say() {
         (data.endgid.get(), data.anagrpid.get(), data.nmic, data.flbas, data.dps)
     };
     let plain = created(&|_| {});
-    assert_eq!(plain, (1, plain.1, 0, 0, 0));
+    assert_eq!(plain, (1, 1, 0, 0, 0));
     assert_eq!(created(&|new| new.endgid.set(1)), plain);
     assert_eq!(created(&|new| new.anagrpid.set(1)), plain);
+    assert_eq!(created(&|new| new.anagrpid.set(128)), (1, 128, 0, 0, 0));
     assert_eq!(created(&|new| new.nmic = 1), (1, plain.1, 1, 0, 0));
     for dps in [0, 1, 2, 3, 9, 10, 11] {
         let new = created(&|new| (new.set_format(3, true), new.dps = dps).1);

@@ -43,6 +43,7 @@ fn status() -> Status {
         generation: 3,
         connections: 3,
         connections_max: 16384,
+        ana_group_max: 128,
         confinement: None,
         keys_unprotected: None,
         ports: vec![PortStatus {
@@ -77,6 +78,7 @@ fn status() -> Status {
             namespaces: vec![namespace()],
         }],
         drives: vec![DriveStatus {
+            ana_limit: None,
             name: "d0".into(),
             subsystem_nqn: Some("nqn.2014-08.org.example:d0".into()),
             backing: "disk.img".into(),

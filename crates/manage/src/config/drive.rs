@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::Path;
 
 use ebof_nvme::Nqn;
+use ebof_nvme::log::AnaState;
 use serde::{Serialize, Serializer};
 
 use super::limits;
@@ -66,6 +67,9 @@ pub struct ManagedDrive {
     /// Whether a drive that is damaged is opened for reading what is left of it, instead of being
     /// refused.
     pub read_only_if_damaged: bool,
+    /// How hosts reach its namespaces while it fails.
+    #[serde(skip_serializing_if = "AnaOnFailure::is_nothing")]
+    pub ana_on_failure: AnaOnFailure,
     /// Whom a new namespace is attached to.
     pub attach: Attach,
     /// The hosts that may create, delete, attach, detach and format; `None` is every host that may
@@ -97,6 +101,21 @@ names! {
         Default = "default";
         /// Those of an Ethernet SSD after the white paper ODCC-2021-05008.
         EthernetSsd = "ethernet-ssd";
+    }
+}
+
+names! {
+    /// The state of a drive's ANA groups at all ports while it is degraded or read only.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum AnaOnFailure {
+        /// As its ports say, as otherwise.
+        #[default]
+        Nothing = "nothing";
+        /// Non-optimized, where the port says optimized.
+        NonOptimized = "non-optimized";
+        /// Inaccessible, where the port says something better.
+        Inaccessible = "inaccessible";
     }
 }
 
@@ -133,6 +152,7 @@ impl ManagedDrive {
             encryption: false,
             key_file: None,
             read_only_if_damaged: false,
+            ana_on_failure: AnaOnFailure::Nothing,
             attach: Attach::Nobody,
             managers: None,
             serial: None,
@@ -184,6 +204,30 @@ impl DriveProfile {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+}
+
+impl AnaOnFailure {
+    /// The variant with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Whether it is the default.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::Nothing
+    }
+
+    /// The state, if there is one.
+    #[must_use]
+    pub const fn state(self) -> Option<AnaState> {
+        match self {
+            Self::Nothing => None,
+            Self::NonOptimized => Some(AnaState::NON_OPTIMIZED),
+            Self::Inaccessible => Some(AnaState::INACCESSIBLE),
+        }
     }
 }
 
@@ -328,6 +372,21 @@ impl ManagedDrive {
             text: "if its journal is damaged, what is left of the drive is served read-only, \
                    instead of being refused; see [a damaged drive](operations.md#a-damaged-drive). \
                    Changes take effect when the drive is opened",
+        },
+        Key {
+            name: "ana_on_failure",
+            form: Form::Name {
+                names: &[
+                    AnaOnFailure::Nothing.name(),
+                    AnaOnFailure::NonOptimized.name(),
+                    AnaOnFailure::Inaccessible.name(),
+                ],
+                set: |drive, name| drive.ana_on_failure = AnaOnFailure::named(name).unwrap_or_default(),
+            },
+            default: Value,
+            text: "what hosts are told of the paths to it while it is degraded or read only: nothing, or that all \
+                   are `\"non-optimized\"` or `\"inaccessible\"`, so that they take another target's. See \
+                   [paths](paths.md#paths-of-a-drive-that-fails)",
         },
         Key {
             name: "attach",

@@ -124,6 +124,13 @@ pub enum Change {
         /// Whether it is to be protected.
         on: bool,
     },
+    /// A namespace is put into an ANA group, whose state each port has.
+    SetAnaGroup {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The group, 1 to 128.
+        group: u32,
+    },
     /// A namespace is formatted: its data are lost.
     FormatNamespace(FormatNamespace),
     /// A drive is sanitized: all its data are lost. The operation goes on if the task ends with the
@@ -219,6 +226,7 @@ impl Change {
             | Self::AttachNamespace { namespace, .. }
             | Self::DetachNamespace { namespace, .. }
             | Self::WriteProtect { namespace, .. }
+            | Self::SetAnaGroup { namespace, .. }
             | Self::FormatNamespace(FormatNamespace { namespace, .. }) => Some(namespace),
             _ => None,
         }
@@ -237,6 +245,7 @@ impl Change {
             | Self::AttachNamespace { namespace, .. }
             | Self::DetachNamespace { namespace, .. }
             | Self::WriteProtect { namespace, .. }
+            | Self::SetAnaGroup { namespace, .. }
             | Self::FormatNamespace(FormatNamespace { namespace, .. }) => Some(&namespace.drive),
             Self::ResetDrive { drive }
             | Self::RemoveDrive { drive, .. }
@@ -290,6 +299,7 @@ impl fmt::Display for Change {
             Self::DetachNamespace { namespace, from } => write!(f, "detach {namespace} from {from}"),
             Self::WriteProtect { namespace, on: true } => write!(f, "write protect {namespace}"),
             Self::WriteProtect { namespace, on: false } => write!(f, "remove the write protection of {namespace}"),
+            Self::SetAnaGroup { namespace, group } => write!(f, "put {namespace} into ANA group {group}"),
             Self::FormatNamespace(format) => format.fmt(f),
             Self::SanitizeDrive(sanitize) => sanitize.fmt(f),
             Self::SelfTest { drive, kind: SelfTestKind::Abort } => write!(f, "end the self-test of drive {drive}"),

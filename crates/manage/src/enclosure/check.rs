@@ -92,6 +92,7 @@ impl Checks<'_> {
             Change::AttachNamespace { namespace, to } => namespaces.attach(namespace, to, drives, out),
             Change::DetachNamespace { namespace, from } => namespaces.detach(namespace, from, drives, out),
             Change::WriteProtect { namespace, on } => namespaces.protect(namespace, *on, drives, out),
+            Change::SetAnaGroup { namespace, group } => namespaces.group(namespace, *group, drives, out),
             Change::FormatNamespace(format) => namespaces.format(format, drives, out),
             Change::SanitizeDrive(sanitize) => drives.sanitize(sanitize, out),
             Change::SelfTest { drive, kind } => drives.self_test(drive, *kind, out),

@@ -158,6 +158,9 @@ pub struct NamespaceObject {
     /// Whether it is write protected.
     #[serde(default)]
     pub write_protected: bool,
+    /// Its ANA group.
+    #[serde(default = "first_group")]
+    pub ana_group: u32,
     /// How much of erasing its old data after a format is done, 0 to 99; `None` if nothing is being
     /// erased. Commands to it wait meanwhile.
     #[serde(default)]
@@ -168,6 +171,11 @@ pub struct NamespaceObject {
     pub functions: Vec<FunctionName>,
     /// Hosts of the drive's own subsystem that it is attached to; `*` for every one.
     pub hosts: Vec<String>,
+}
+
+/// The group of a namespace whose target does not say it.
+const fn first_group() -> u32 {
+    1
 }
 
 /// A subsystem that is no drive's.

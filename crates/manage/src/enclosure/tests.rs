@@ -24,6 +24,7 @@ fn function(name: &str, port: Option<&str>) -> FunctionObject {
 
 fn namespace(name: &str) -> NamespaceObject {
     NamespaceObject {
+        ana_group: 1,
         name: name.parse().unwrap(),
         size_bytes: 1 << 30,
         block_size_bytes: 4096,

@@ -62,6 +62,7 @@ const fn is_quick(change: &Change) -> bool {
             | Change::AttachNamespace { .. }
             | Change::DetachNamespace { .. }
             | Change::WriteProtect { .. }
+            | Change::SetAnaGroup { .. }
     )
 }
 

@@ -232,8 +232,7 @@ fn endpoint(kind: FabricKind, id: &str) -> FabricPlace {
 /// has all of them has. Without a port it is as where none says anything else.
 fn access_state(view: &View<'_>, namespace: Namespace<'_>, is_one: impl Fn(&str) -> bool) -> &'static str {
     let group = match namespace {
-        // Drives have one group.
-        Namespace::OfDrive(..) => 1,
+        Namespace::OfDrive(_, namespace) => namespace.ana_group,
         Namespace::Plain(_, namespace) => namespace.ana_group,
     };
     let states = view.config().ports.iter().filter(|port| is_one(&port.name)).map(|port| port.ana.of(group));
@@ -245,7 +244,19 @@ fn access_state(view: &View<'_>, namespace: Namespace<'_>, is_one: impl Fn(&str)
         AnaState::CHANGE => 2,
         _ => 3,
     };
-    WORDS[states.map(rank).min().unwrap_or(0)]
+    // No path to a drive that fails is better than its limit.
+    let least = match namespace {
+        Namespace::Plain(..) => 0,
+        Namespace::OfDrive(_, namespace) => {
+            let drive = view.status().drives.iter().find(|drive| drive.name == namespace.name.drive);
+            match drive.and_then(|drive| drive.ana_limit.as_deref()) {
+                None => 0,
+                Some(limit) if limit == AnaState::NON_OPTIMIZED.name() => 1,
+                Some(_) => 3,
+            }
+        }
+    };
+    WORDS[states.map(rank).min().unwrap_or(0).max(least)]
 }
 
 impl VolumeInfo {

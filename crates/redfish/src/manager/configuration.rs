@@ -74,11 +74,22 @@ struct PortResource {
     name: String,
     listen: String,
     enabled: bool,
+    /// Those that are not optimized.
+    ana_groups: Vec<AnaGroup>,
+}
+
+/// `EbofConfiguration.AnaGroup`: the state of an ANA group at a port.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct AnaGroup {
+    group: u32,
+    state: &'static str,
 }
 
 impl PortResource {
     fn new(of: &Port) -> Self {
-        Self { name: of.name.clone(), listen: of.listen.to_string(), enabled: of.enabled }
+        let ana_groups = of.ana.iter().map(|(group, state)| AnaGroup { group, state: state.name() }).collect();
+        Self { name: of.name.clone(), listen: of.listen.to_string(), enabled: of.enabled, ana_groups }
     }
 }
 

@@ -210,7 +210,7 @@ impl Volume {
                 attached_hosts: namespace.hosts.clone(),
                 connected_hosts: connected(holders(view, namespace)),
                 backing: None,
-                ana_group: None,
+                ana_group: Some(namespace.ana_group),
                 details: details.map(OfDrive::new),
             }),
         }

@@ -280,6 +280,7 @@ impl Target for Fake {
             generation: 1,
             connections: 2,
             connections_max: 100,
+            ana_group_max: 128,
             confinement: None,
             keys_unprotected: None,
             ports: ports.collect(),

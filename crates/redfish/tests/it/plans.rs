@@ -186,7 +186,10 @@ fn ports_are_added_disabled_enabled_and_removed_by_edits() {
     let keys = json!({ "name": "fabric7", "listen": "tcp://192.0.2.7:4420" });
     let added = edit(json!({ "edit": "add-port", "keys": keys, "subsystems": [] }));
     assert_eq!(added.status, 204, "{}", added.body);
-    assert_eq!(port().unwrap(), json!({ "Name": "fabric7", "Listen": "tcp://192.0.2.7:4420", "Enabled": true }));
+    assert_eq!(
+        port().unwrap(),
+        json!({ "Name": "fabric7", "Listen": "tcp://192.0.2.7:4420", "Enabled": true, "AnaGroups": [] })
+    );
     for (what, enabled) in [("disable", false), ("enable", true)] {
         assert_eq!(edit(json!({ "edit": what, "object": object })).status, 204);
         assert_eq!(port().unwrap()["Enabled"], enabled);

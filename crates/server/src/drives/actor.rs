@@ -481,15 +481,24 @@ impl DriveActor {
         let collected = monitor.collect(observed);
         monitor::warn_of(&collected.shared_writers, &self.state, &self.log);
         let save = all || monitor.is_due();
-        let outcome = {
+        let best = |drive: &Drive| drive.settings().best_ana_state(&drive.condition());
+        let (outcome, [before, now]) = {
             let mut drive = self.drive();
             drive.record_errors(collected.missed, &collected.errors);
             let (kelvin, capacity) = (collected.activity.kelvin, self.medium.capacity());
             let condition = monitor.condition(&drive.condition(), kelvin, capacity, store.is_read_only());
-            drive.advance(&collected.activity, condition, save, &Origin::box_(), &self.state.input())
+            let before = best(&drive);
+            let outcome = drive.advance(&collected.activity, condition, save, &Origin::box_(), &self.state.input());
+            (outcome, [before, best(&drive)])
         };
         let changes = monitor.take_changes(outcome.changes);
         drop(monitor);
+        if before != now {
+            // Hosts may leave before it is known whether this drive can write anything down.
+            self.target.show(None, &[], &[]);
+            self.log.ana_limit(now);
+            self.target.report(report::ana_event(self.name(), now));
+        }
         if let Some(changes) = changes {
             self.save(store, changes);
             self.target.show(None, &[], &outcome.events);

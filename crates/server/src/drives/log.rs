@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 use ebof_medium::{BackingFault, Notice};
+use ebof_nvme::log::AnaState;
 
 use crate::observe::log_limit::{Kind, LogLimit, LogSubject, Suppressed};
 
@@ -56,6 +57,17 @@ impl DriveLog {
     /// Logs how many lines were left out, where their minute is over.
     pub(super) fn log_left_out(&self) {
         self.limit.log_left_out(self.age_us());
+    }
+
+    /// Logs that no path to the drive is better than `best`.
+    pub(super) fn ana_limit(&self, best: AnaState) {
+        let Some(more) = self.may_log(LogSubject::Target, Kind::AnaLimit) else { return };
+        let drive = self.name();
+        if best == AnaState::OPTIMIZED {
+            tracing::info!(drive, "its paths are in the states of their ports again{more}");
+        } else {
+            tracing::warn!(drive, "it fails: all paths to it are {} (ana_on_failure){more}", best.name());
+        }
     }
 
     /// Logs a notice, within limits where hosts can cause many.

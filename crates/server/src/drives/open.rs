@@ -174,5 +174,6 @@ pub(crate) fn settings(config: &ManagedDrive, subsystem: &Subsystem) -> Settings
         subsystem: subsystem.nqn.to_string(),
         functions: config.functions,
         one_subsystem: config.one_subsystem,
+        ana_on_failure: config.ana_on_failure.state(),
     }
 }

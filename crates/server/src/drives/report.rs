@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ebof_drive::{Answer, Drive, Origin, Request, View, VolumeId, error_log};
 use ebof_manage::events::{EventKind, EventSeverity, NewEvent};
 use ebof_medium::{BackingFault, Damage, Notice};
+use ebof_nvme::log::AnaState;
 use ebof_nvme::{Cid, Nsid, QueueId, Status};
 
 /// The bits of Critical Warning, and what to do about each.
@@ -26,6 +27,15 @@ pub(super) fn health_event(drive: String, critical_warning: u8) -> NewEvent {
         Some((_, advice)) => NewEvent::new(EventKind::HealthWarning, drive, texts.join("; ")).advice(*advice),
         None => NewEvent::new(EventKind::HealthRestored, drive, "no critical warning any more"),
     }
+}
+
+/// That no path to the drive is better than `best`, or that all are again as their ports say.
+pub(super) fn ana_event(drive: String, best: AnaState) -> NewEvent {
+    if best == AnaState::OPTIMIZED {
+        return NewEvent::new(EventKind::HealthRestored, drive, "its paths are in the states of their ports again");
+    }
+    let message = format!("it fails, and all paths to it are {} (`ana_on_failure`)", best.name());
+    NewEvent::new(EventKind::HealthWarning, drive, message).advice("look at the device below the drive")
 }
 
 /// What the medium says of the drive; `None` for what is reported where it is logged.
@@ -110,6 +120,7 @@ pub(super) fn request_event(drive: String, request: &Request, origin: &Origin, a
         Request::Map(nsid, _) => (EventKind::NamespaceChanged, *nsid, "moved to another function"),
         Request::Protect(nsid, true) => (EventKind::NamespaceChanged, *nsid, "protected against writing"),
         Request::Protect(nsid, false) => (EventKind::NamespaceChanged, *nsid, "not protected against writing"),
+        Request::Group(nsid, _) => (EventKind::NamespaceChanged, *nsid, "put into another ANA group"),
         Request::Format(nsid, _) => (EventKind::NamespaceChanged, *nsid, "formatted"),
         Request::Sanitize(_) => (EventKind::NamespaceChanged, Nsid::ALL, "being sanitized"),
         Request::Commit(_) => (EventKind::FirmwareChanged, Nsid::NONE, "firmware was committed"),

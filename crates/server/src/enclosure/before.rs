@@ -74,6 +74,11 @@ impl Before {
                 let of_drive = before.drives.entry(namespace.drive.clone()).or_default();
                 of_drive.protected.extend(found.map(|protected| (namespace.nsid, protected)));
             }
+            if let Change::SetAnaGroup { namespace, .. } = change {
+                let found = ana_group(&*actor(&namespace.drive)?, namespace);
+                let of_drive = before.drives.entry(namespace.drive.clone()).or_default();
+                of_drive.groups.extend(found.map(|group| (namespace.nsid, group)));
+            }
             if let Change::CreateNamespace(new) = change {
                 // What was not there has not been anything; the drive notes what it creates.
                 drop(actor(&new.drive)?);
@@ -98,6 +103,7 @@ impl Before {
             unfinished.functions.retain(|&number, _| is_function(drive, number));
             unfinished.namespaces.retain(|&nsid, _| is_namespace(drive, nsid));
             unfinished.protected.retain(|&nsid, _| is_namespace(drive, nsid));
+            unfinished.groups.retain(|&nsid, _| is_namespace(drive, nsid));
         }
         part
     }
@@ -157,6 +163,12 @@ impl Before {
             for (&nsid, &before) in &unfinished.protected {
                 let name = NamespaceName { drive: drive.clone(), nsid };
                 if let Err(failed) = namespaces::protect(step, &name, before) {
+                    note(name.to_string(), failed);
+                }
+            }
+            for (&nsid, &before) in &unfinished.groups {
+                let name = NamespaceName { drive: drive.clone(), nsid };
+                if let Err(failed) = namespaces::group(step, &name, before) {
                     note(name.to_string(), failed);
                 }
             }
@@ -231,6 +243,12 @@ fn protected(actor: &DriveActor, name: &NamespaceName) -> Option<bool> {
     let view = actor.view();
     let (_, found) = view.namespaces.iter().find(|(nsid, _)| nsid.0 == name.nsid)?;
     Some(found.write_protected)
+}
+
+fn ana_group(actor: &DriveActor, name: &NamespaceName) -> Option<u32> {
+    let view = actor.view();
+    let (_, found) = view.namespaces.iter().find(|(nsid, _)| nsid.0 == name.nsid)?;
+    Some(found.ana_group)
 }
 
 fn attachments(actor: &DriveActor, name: &NamespaceName) -> Option<Attachments> {

@@ -223,6 +223,7 @@ fn make(step: &Step<'_>, change: &Change) -> Result<(), Failed> {
         Change::AttachNamespace { namespace, to } => namespaces::attach(step, namespace, to),
         Change::DetachNamespace { namespace, from } => namespaces::detach(step, namespace, from),
         Change::WriteProtect { namespace, on } => namespaces::protect(step, namespace, *on),
+        Change::SetAnaGroup { namespace, group } => namespaces::group(step, namespace, *group),
         Change::FormatNamespace(format) => namespaces::format(step, format),
         Change::SanitizeDrive(sanitize) => operations::sanitize(step, sanitize),
         Change::SelfTest { drive, kind } => operations::self_test(step, drive, *kind),

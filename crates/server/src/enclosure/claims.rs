@@ -40,6 +40,7 @@ fn of_one(inventory: &Inventory, change: &Change) -> Vec<String> {
         }
         Change::DeleteNamespace { namespace }
         | Change::WriteProtect { namespace, .. }
+        | Change::SetAnaGroup { namespace, .. }
         | Change::FormatNamespace(FormatNamespace { namespace, .. }) => vec![namespace.to_string()],
         Change::SanitizeDrive(sanitize) => vec![format!("sanitize {}", sanitize.drive)],
         Change::SelfTest { kind: SelfTestKind::Abort, .. } => Vec::new(),

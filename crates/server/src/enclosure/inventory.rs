@@ -140,6 +140,7 @@ fn namespace_of(drive: &str, nsid: Nsid, namespace: &ebof_drive::Namespace, view
         block_size_bytes: 1 << namespace.shape.format().block_shift,
         metadata_bytes: namespace.shape.format().metadata_bytes,
         write_protected: namespace.write_protected,
+        ana_group: namespace.ana_group,
         format_percent: view.erasing.get(&nsid.0).map(|left| 100 - left.clamp(&1, &100)),
         uuid: ebof_nvme::Uuid(namespace.uuid).to_string(),
         shared: namespace.shared,

@@ -37,6 +37,7 @@ pub(super) fn create(step: &Step<'_>, new: &CreateNamespace) -> Result<(), Faile
         metadata_extended: new.metadata_bytes > 0,
         protection: protection_of(new.protection),
         shared: new.shared,
+        ana_group: 1,
     };
     let attachments = (!new.attach_to.is_empty()).then(|| attachments_of(&new.attach_to));
     let is_added = step.added.contains(&new.drive.as_str());
@@ -75,6 +76,10 @@ pub(super) fn detach(step: &Step<'_>, name: &NamespaceName, from: &Attachee) -> 
 
 pub(super) fn protect(step: &Step<'_>, name: &NamespaceName, on: bool) -> Result<(), Failed> {
     ask_about(step, name, |nsid| Request::Protect(nsid, on))
+}
+
+pub(super) fn group(step: &Step<'_>, name: &NamespaceName, group: u32) -> Result<(), Failed> {
+    ask_about(step, name, |nsid| Request::Group(nsid, group))
 }
 
 fn ask_about(step: &Step<'_>, name: &NamespaceName, request: impl FnOnce(Nsid) -> Request) -> Result<(), Failed> {

@@ -17,7 +17,7 @@ use ebof_manage::api::DriveStatus;
 use ebof_manage::config::{BlockSize, Config, ManagedDrive, Namespace, Port, PortTls, Referral, Subsystem};
 use ebof_manage::listen::Transport;
 use ebof_manage::{Drive, Listen};
-use ebof_nvme::log::{AddressFamily, TrType};
+use ebof_nvme::log::{AddressFamily, AnaState, TrType};
 use ebof_nvme::{ControllerId, Nqn, Nsid};
 use ebof_sockets::Refused;
 use ebof_verbs::Network;
@@ -242,6 +242,7 @@ impl Devices {
                 namespaces_max: view.profile.namespaces,
                 allocated_bytes: opened.actor.medium().capacity().used_bytes,
                 health: opened.actor.health(),
+                ana_limit: (view.best_ana_state != AnaState::OPTIMIZED).then(|| view.best_ana_state.name().to_owned()),
             }
         };
         self.actors.iter().map(status).collect()

@@ -42,6 +42,7 @@ impl<'a> InForceStatus<'a> {
             generation: in_force.generation,
             connections: shared.connections.load(Relaxed),
             connections_max: shared.settings.connections_max,
+            ana_group_max: ebof_fabrics::GROUPS_MAX,
             confinement: shared.settings.confinement.clone(),
             keys_unprotected: ebof_vault::unprotected().map(|why| why.to_string()),
             ports: in_force.ports.iter().map(|listening| port_status(&listening.port)).collect(),
@@ -175,7 +176,7 @@ fn of_drive(config: &Subsystem, name: &str, view: &ebof_drive::View, totals: &To
         block_size_bytes: 1 << namespace.shape.format().block_shift,
         uuid: Some(Uuid(namespace.uuid).to_string()),
         write_protect: namespace.write_protected,
-        ana_group: 1,
+        ana_group: namespace.ana_group,
         io: counters(totals, config.nqn.as_str(), nsid.0),
     };
     view.namespaces.iter().map(status).collect()

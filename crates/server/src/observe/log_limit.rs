@@ -85,6 +85,8 @@ pub(crate) enum Kind {
     DriveRefused,
     /// The drive could not carry out an admin command.
     DriveFailed,
+    /// The best state of a drive's ANA groups is another one.
+    AnaLimit,
     /// Blocks cannot be marked bad.
     NotMarked,
     /// What belongs to no namespace any more cannot be removed.
@@ -132,6 +134,7 @@ impl Kind {
             Self::Protection => "mismatches of protection information",
             Self::DriveRefused => "refused admin commands",
             Self::DriveFailed => "failed admin commands",
+            Self::AnaLimit => "changes of what paths to a drive are",
             Self::NotMarked => "blocks that cannot be marked bad",
             Self::NotRemoved => "failed removals",
             Self::QuotaReached => "writes beyond the capacity of a namespace",

@@ -8,11 +8,13 @@ use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use ebof_initiator::{AdminData, Controller, Event, Namespace};
+use ebof_manage::Target as _;
+use ebof_manage::config::AnaOnFailure;
 use ebof_nvme::feature::{AsyncEventConfig, EnduranceGroupEvents, Fid};
 use ebof_nvme::identify::Csi;
 use ebof_nvme::log::{
-    EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, SelfTestCode, SelfTestLog, SelfTestResult,
-    TelemetryHeader, critical_warning, endurance_warning, persistent_event, persistent_event_lsp,
+    AnaGroups, AnaState, EventKind, GetLogPage, Lid, PersistentEvent, PersistentEvents, SelfTestCode, SelfTestLog,
+    SelfTestResult, TelemetryHeader, critical_warning, endurance_warning, persistent_event, persistent_event_lsp,
     read_endurance_aggregate,
 };
 use ebof_nvme::media::SelfTest;
@@ -280,6 +282,51 @@ fn a_self_test_finds_unreadable_blocks_and_the_drive_captures_telemetry() {
     let event = Event::Asynchronous { kind: 2, info: 2, log_page: Lid::TELEMETRY_CONTROLLER.0 };
     wait("the event", || events.try_iter().any(|seen| seen == event).then_some(()));
     assert_eq!(telemetry(&host).0.tcdgn, 2);
+}
+
+/// The states of the ANA groups that a controller is told.
+fn ana_states(host: &Controller) -> Vec<AnaState> {
+    let mut page = vec![0; 4096];
+    let get = GetLogPage::new(Lid::ANA, 4096).encode(Nsid::ALL);
+    assert!(host.admin(get, AdminData::ToHost(&mut page), None).unwrap().status().is_success());
+    let (_, groups) = AnaGroups::new(&page).unwrap();
+    groups.map(|group| group.header.state()).collect()
+}
+
+// @test wire.ana-on-failure
+#[test]
+fn the_paths_to_a_drive_that_fails_are_worse_until_it_works() {
+    listen();
+    let directory = tempfile::tempdir().unwrap();
+    let backing = directory.path().join("drive.img");
+    let mut drive = drive_rig::drive(&backing, Some(256 << 20));
+    drive.ana_on_failure = AnaOnFailure::NonOptimized;
+    let (target, address) = drive_rig::serve(&drive);
+    let host = connect(address);
+    let config = AsyncEventConfig::NAMESPACE_ATTRIBUTE.with(AsyncEventConfig::ANA_CHANGE);
+    let set = Sqe::new(admin::SET_FEATURES).with_cdw(10, Fid::ASYNC_EVENT_CONFIG.0.into()).with_cdw(11, config.0);
+    assert!(drive_rig::admin(&host, set).is_success());
+    let events = host.events();
+    let namespace = host.namespace(create(&host, BLOCKS)).unwrap();
+    for mib in 0..16 {
+        assert_eq!(write(&namespace, mib, 7), Status::SUCCESS);
+    }
+    assert_eq!(ana_states(&host), [AnaState::OPTIMIZED]);
+    events.try_iter().for_each(drop);
+    let whole = std::fs::metadata(&backing).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&backing).unwrap();
+    file.set_len(whole - (256 << 20) + (8 << 20)).unwrap();
+    assert!(status(namespace.read(8 << 11, &mut [0; MIB])).is(Status::UNRECOVERED_READ_ERROR));
+    let change = Event::Asynchronous { kind: 2, info: 3, log_page: Lid::ANA.0 };
+    wait("the event", || events.try_iter().any(|seen| seen == change).then_some(()));
+    assert_eq!(ana_states(&host), [AnaState::NON_OPTIMIZED]);
+    assert!(reads(&namespace, 0, 7), "what can be read is read");
+    assert_eq!(target.status().drives[0].ana_limit.as_deref(), Some("non-optimized"));
+    file.set_len(whole).unwrap();
+    wait("the file to be seen", || (ana_states(&host) == [AnaState::OPTIMIZED]).then_some(()));
+    assert_eq!(target.status().drives[0].ana_limit, None);
+    let lines = ["all paths to it are non-optimized", "in the states of their ports again"];
+    assert_eq!(lines.map(|line| lines_with(&[line])), [1, 1]);
 }
 
 /// A loop device whose file has no space, and then is truncated, fails like a disk that cannot

@@ -89,7 +89,8 @@ fn with_all_cntlids() -> Drive {
 /// The same with the largest number of namespaces, each with a host.
 fn drive() -> Drive {
     let mut drive = with_all_cntlids();
-    let wanted = NewNamespace { blocks: 1 << 50, capacity_blocks: 1 << 50, shared: true, ..NewNamespace::default() };
+    let size = NewNamespace { blocks: 1 << 50, capacity_blocks: 1 << 50, ..NewNamespace::default() };
+    let wanted = NewNamespace { shared: true, ana_group: 128, ..size };
     for nsid in 1..=NAMESPACES {
         ask(&mut drive, &origin(0, 1), Request::Create(wanted)).unwrap();
         ask(&mut drive, &origin(0, 1), Request::Attach(Nsid(nsid), vec![ControllerId(0)])).unwrap();

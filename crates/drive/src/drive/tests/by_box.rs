@@ -146,6 +146,28 @@ fn what_a_transaction_has_created_goes_wherever_the_journal_ends() {
     assert_eq!(bench.made(&Request::Withdraw(volume)).changes, vec![], "it is gone");
 }
 
+/// The group of a namespace survives the journal, and goes back with its transaction.
+#[test]
+fn a_namespace_is_put_into_an_ana_group() {
+    let mut bench = boxed();
+    let group = |bench: &Bench, nsid| bench.drive.state().namespaces[&nsid].ana_group;
+    bench.made(&Request::CreateOrdered(ordered(Some(1), None)));
+    let mut own = ordered(Some(2), None);
+    own.namespace.ana_group = 7;
+    bench.made(&Request::CreateOrdered(own));
+    assert_eq!((group(&bench, 1), group(&bench, 2)), (1, 7));
+    let before = Unfinished { groups: [(1, 1)].into(), ..Unfinished::default() };
+    bench.made(&Request::Begin("t".into(), before));
+    bench.made(&Request::Group(Nsid(1), 128));
+    assert_eq!(bench.made(&Request::Group(Nsid(1), 128)).changes, vec![], "it is in it");
+    assert!(bench.refused(&Request::Group(Nsid(1), 129)).is(Status::ANA_GROUP_INVALID));
+    assert!(bench.refused(&Request::Group(Nsid(3), 2)).is(Status::INVALID_NAMESPACE));
+    let restored = State::restore(b"", &bench.journal).unwrap();
+    assert_eq!([1, 2].map(|nsid| restored.namespaces[&nsid].ana_group), [128, 7]);
+    bench.made(&Request::Undo("t".into()));
+    assert_eq!((group(&bench, 1), group(&bench, 2)), (1, 7));
+}
+
 /// What a drive remembers of transactions is bounded in number and size.
 #[test]
 fn transactions_that_are_remembered_are_limited() {

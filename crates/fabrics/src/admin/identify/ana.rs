@@ -11,11 +11,14 @@ use crate::model::{GROUPS_MAX, GroupStates, Namespace};
 /// that.
 const TRANSITION_SECONDS: u8 = 10;
 
-/// What Identify Controller says of it.
-pub(super) fn announce_controller(data: &mut IdentifyController) {
+/// What Identify Controller says of it; hosts choose the groups of namespaces that they create.
+pub(super) fn announce_controller(data: &mut IdentifyController, is_managed: bool) {
     data.anatt = TRANSITION_SECONDS;
     data.anacap =
         anacap::OPTIMIZED | anacap::NON_OPTIMIZED | anacap::INACCESSIBLE | anacap::PERSISTENT_LOSS | anacap::CHANGE;
+    if is_managed {
+        data.anacap |= anacap::GROUP_MANAGED;
+    }
     data.anagrpmax.set(GROUPS_MAX);
     data.nanagrpid.set(GROUPS_MAX);
 }

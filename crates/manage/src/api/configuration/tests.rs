@@ -57,6 +57,7 @@ fn status(controllers: Vec<ControllerStatus>) -> Status {
         generation: 1,
         connections: 0,
         connections_max: 1,
+        ana_group_max: 128,
         confinement: None,
         keys_unprotected: None,
         ports: Vec::new(),

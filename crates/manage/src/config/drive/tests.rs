@@ -305,6 +305,7 @@ fn drives() -> impl Strategy<Value = ManagedDrive> {
                 encryption: everyone != plain,
                 key_file: plain.then(|| "keys/a b.key".to_owned()),
                 read_only_if_damaged: plain != everyone,
+                ana_on_failure: if plain { AnaOnFailure::NonOptimized } else { AnaOnFailure::Nothing },
                 attach: if everyone { Attach::Everyone } else { Attach::Nobody },
                 managers: managers.map(|hosts| hosts.iter().map(|host| Nqn::parse(host).unwrap()).collect()),
                 quotas,

@@ -9,7 +9,7 @@ use ebof_nvme::Nqn;
 use ebof_nvme::nqn::NqnError;
 use thiserror::Error;
 
-use super::{Attach, DriveProfile, ManagedDrive};
+use super::{AnaOnFailure, Attach, DriveProfile, ManagedDrive};
 use crate::config::limits;
 use crate::diagnostic::nearest::nearest;
 use crate::drive::{Drive, FileDrive};
@@ -141,7 +141,7 @@ pub(crate) const WITHOUT_SIZE: &str = "the size belongs to the drive, not to its
 pub(crate) const READ_ONLY: &str =
     "it writes down what its hosts do and what it counts; hosts can write-protect a namespace";
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "name",
     "backing",
     "size",
@@ -157,6 +157,7 @@ const KEYS: [&str; 22] = [
     "encryption",
     "key_file",
     "read_only_if_damaged",
+    "ana_on_failure",
     "attach",
     "manager",
     "quota",
@@ -224,6 +225,11 @@ impl Words {
                 let names = || DriveProfile::ALL.map(DriveProfile::name).join(" or ");
                 let name = needed()?;
                 drive.profile = DriveProfile::named(name).ok_or_else(|| refused(name, names()))?;
+            }
+            "ana_on_failure" => {
+                let names = || AnaOnFailure::ALL.map(AnaOnFailure::name).join(" or ");
+                let name = needed()?;
+                drive.ana_on_failure = AnaOnFailure::named(name).ok_or_else(|| refused(name, names()))?;
             }
             "attach" => {
                 let names = || Attach::ALL.map(Attach::name).join(" or ");

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::drives::{CheckedDrives, check_encrypts};
 use super::mistakes::Mistakes;
+use crate::config::limits::ANA_GROUP_MAX;
 use crate::enclosure::attachee::Attachee;
 use crate::enclosure::details::FormatObject;
 use crate::enclosure::drive_change::{ATTACHEES_MAX, CreateNamespace, Erase, FormatNamespace, ProtectionObject};
@@ -148,6 +149,13 @@ impl CheckedNamespaces {
             && let Some(known) = self.known.get_mut(name)
         {
             known.write_protected = on;
+        }
+    }
+
+    pub(super) fn group(&self, name: &NamespaceName, group: u32, drives: &CheckedDrives<'_>, out: &mut Mistakes) {
+        if self.usable_namespace(name, drives, out) && !(1..=ANA_GROUP_MAX).contains(&group) {
+            let advice = format!("accepted: 1 to {ANA_GROUP_MAX}");
+            out.note(MistakeKind::Value, name, format!("the ANA group is {group}"), advice);
         }
     }
 

@@ -274,6 +274,11 @@ fn fixes_suggested_for_arguments_of_a_drive_work() {
         ),
         ("name=d0,backing=a,profile=x", "default or ethernet-ssd", "name=d0,backing=a,profile=ethernet-ssd"),
         ("name=d0,backing=a,attach=x", "manual or everyone", "name=d0,backing=a,attach=everyone"),
+        (
+            "name=d0,backing=a,ana_on_failure=x",
+            "nothing or non-optimized or inaccessible",
+            "name=d0,backing=a,ana_on_failure=inaccessible",
+        ),
         ("name=d0,backing=a,overwrite=x", "yes or no", "name=d0,backing=a,overwrite=yes"),
         ("name=d0,backing=a,namespaces=x", "1 to 1024", "name=d0,backing=a,namespaces=1024"),
     ] {
@@ -285,7 +290,7 @@ fn fixes_suggested_for_arguments_of_a_drive_work() {
     let advice = "name=d0,backing=a,xyz=1".parse::<ManagedDrive>().unwrap_err().advice();
     let keys = advice.strip_prefix("accepted: ").and_then(|rest| rest.split(';').next()).unwrap();
     for key in keys.split(", ").filter(|key| !["name", "backing"].contains(key)) {
-        let values = ["yes", "1G", "1", "default", "manual", "nqn.x:h", "nqn.x:h:1G"];
+        let values = ["yes", "1G", "1", "default", "manual", "nothing", "nqn.x:h", "nqn.x:h:1G"];
         let accepted =
             values.iter().any(|value| format!("name=d0,backing=a,{key}={value}").parse::<ManagedDrive>().is_ok());
         assert!(accepted, "{key} is named as accepted: {advice}");

@@ -25,6 +25,7 @@ fn drive() -> DriveStatus {
         ..DriveHealth::default()
     };
     DriveStatus {
+        ana_limit: None,
         name: "d0".to_owned(),
         subsystem_nqn: Some(NQN.to_owned()),
         backing: "disk.img".to_owned(),
@@ -122,6 +123,7 @@ fn snapshot() -> Snapshot {
         generation: 1,
         connections: 1,
         connections_max: 2,
+        ana_group_max: 128,
         confinement: None,
         keys_unprotected: None,
         ports: vec![port],
