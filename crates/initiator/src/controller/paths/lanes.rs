@@ -16,7 +16,7 @@ use rustix::event::epoll;
 
 use super::access::{PathAccess, Rank};
 use super::lane::LaneQueues;
-use super::path::{Path, PathBindings, PathTally};
+use super::path::{Path, PathBindings, PathId, PathTally};
 use super::policy::{Candidate, Chooser, PathPolicy, smoothed_us};
 use super::{Subsystem, Thread, node};
 use crate::command::data::{Completion, Data, IoBuffer, SubmitError};
@@ -328,6 +328,9 @@ impl<B: IoBuffer + 'static> Lanes<B> {
             match lane.poll() {
                 Ok(Some(completion)) => {
                     self.next = number;
+                    if matches!(&completion.result, Err(error) if error.is_connection()) {
+                        lane.path.count_failover();
+                    }
                     return Ok(Some((number, completion)));
                 }
                 Ok(None) => has_connection = true,
@@ -351,6 +354,7 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         let took = now.saturating_duration_since(began).as_micros();
         let lane = &mut self.lanes[lane];
         lane.latency_us = smoothed_us(lane.latency_us, u32::try_from(took).unwrap_or(u32::MAX));
+        lane.tally.latency_us.store(lane.latency_us, Ordering::Relaxed);
     }
 
     /// The path refuses commands to a namespace, or has none there. Returns whether another one may
@@ -359,8 +363,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         let Some(head) = head.filter(|_| self.lanes.len() > 1) else { return false };
         let takes = |other: &Lane<B>| other.is_usable(head) && other.access.rank(nsid.0) <= Rank::NonOptimized;
         let may_go = self.lanes.iter().enumerate().any(|(number, other)| number != lane && takes(other));
-        if may_go && !self.lanes[lane].refused.contains(&head) {
-            self.lanes[lane].refused.push(head);
+        if may_go {
+            self.lanes[lane].path.count_failover();
+            if !self.lanes[lane].refused.contains(&head) {
+                self.lanes[lane].refused.push(head);
+            }
         }
         may_go
     }
@@ -376,7 +383,15 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     /// What stands between a command that was lost on a path and its repetition.
     #[must_use]
     pub fn fence(&self, lane: usize) -> Arc<Fence> {
-        self.lanes[lane].queues.fence()
+        let fence = self.lanes[lane].queues.fence();
+        self.lanes[lane].path.note_fence(&fence);
+        fence
+    }
+
+    /// Which path it is.
+    #[must_use]
+    pub fn path(&self, lane: usize) -> PathId {
+        self.lanes[lane].path.id
     }
 
     /// The state of the paths of this thread: live if one has a connection.
