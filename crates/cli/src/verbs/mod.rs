@@ -42,6 +42,7 @@ pub(crate) mod logs;
 pub(crate) mod media;
 mod metrics;
 pub(crate) mod namespaces;
+mod neighbours;
 mod number;
 mod ocp;
 mod on_device;
