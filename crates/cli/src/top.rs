@@ -69,7 +69,7 @@ impl Whose {
             Self::Target => {
                 &[Kind::Functions, Kind::Ports, Kind::Drives, Kind::Namespaces, Kind::Hosts, Kind::Queues, Kind::Target]
             }
-            Self::Host => &[Kind::Controllers, Kind::Namespaces, Kind::Queues],
+            Self::Host => &[Kind::Controllers, Kind::Namespaces, Kind::Paths, Kind::Queues],
         }
     }
 
@@ -85,7 +85,7 @@ impl Whose {
                  i IOPS b bandwidth l latency o depth s name | x this host q ends"
             }
             Self::Host => {
-                "c controllers n namespaces u queues\n\
+                "c controllers n namespaces p paths u queues\n\
                  i IOPS b bandwidth l latency o depth s name | x target q ends"
             }
         }
@@ -225,6 +225,7 @@ impl Top {
         self.refusal = None;
         let kind = match key {
             'f' => Kind::Functions,
+            'p' if self.whose == Whose::Host => Kind::Paths,
             'p' => Kind::Ports,
             'd' => Kind::Drives,
             'n' => Kind::Namespaces,

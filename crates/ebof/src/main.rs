@@ -33,6 +33,7 @@ mod https;
 mod identity;
 mod logging;
 mod managed;
+mod mdns;
 mod metrics;
 mod notify;
 mod reload;

@@ -225,6 +225,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
     if !restart::is_again() {
         told?;
     }
+    let announcing = crate::mdns::start(&target)?;
     notify::watch(&supervisor, &target)?;
     supervisor.ready(&notify::summary(&target));
     for signal in signals.forever() {
@@ -234,6 +235,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Outcome {
             _ => break,
         }
     }
+    // Before its ports close.
+    drop(announcing);
     stop(signals, control, &managed, &supervisor, global)
 }
 
@@ -355,7 +358,10 @@ fn end_with_any_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
-        std::process::abort();
+        // Hosts do not wait for that one.
+        if std::thread::current().name() != Some(ebof_mdns::THREAD) {
+            std::process::abort();
+        }
     }));
 }
 

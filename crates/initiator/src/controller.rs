@@ -192,6 +192,12 @@ impl Controller {
         self.0.shared.path_changes()
     }
 
+    /// How often it was connected again after a loss.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.0.shared.reconnects()
+    }
+
     /// How much went wrong unnoticed since it was connected, by kind.
     #[must_use]
     pub fn troubles(&self) -> [(Trouble, u64); Trouble::ALL.len()] {

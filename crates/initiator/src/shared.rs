@@ -90,6 +90,8 @@ pub(crate) struct SharedController {
     path_changes: AtomicU64,
     /// Odd while live, even otherwise; every loss and every reconnect increases it.
     generation: AtomicU64,
+    /// How often it was connected again.
+    reconnects: AtomicU64,
     /// The wakers of the queues' owners, by queue identifier less one.
     queues: Mutex<Queues>,
     /// `None` once the thread has ended.
@@ -179,6 +181,7 @@ impl SharedController {
             changed: Condvar::new(),
             path_changes: AtomicU64::new(0),
             generation: AtomicU64::new(1),
+            reconnects: AtomicU64::new(0),
             queues: Mutex::default(),
             subscribers: Mutex::new(Some(Vec::new())),
         })
@@ -217,6 +220,10 @@ impl SharedController {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
     }
 
     pub(crate) fn path_changes(&self) -> u64 {
@@ -303,6 +310,7 @@ impl SharedController {
             status.state = State::Live;
             status.lost_since = None;
             status.info = Arc::new(info);
+            self.reconnects.fetch_add(1, Ordering::Relaxed);
             self.generation.store((self.generation.load(Ordering::Relaxed) + 1) | 1, Ordering::Release);
         }
         self.announce();

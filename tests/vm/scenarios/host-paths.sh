@@ -5,6 +5,7 @@
 # stopped and killed; and with the kernel's target and its ANA groups.
 # @test paths.links
 # @test paths.late-writes
+# @test host.persistent-discovery
 
 served=nqn.2014-08.org.example:paths
 kernel=nqn.2014-08.org.example:kernel
@@ -209,8 +210,40 @@ step_kernel_target() {
   during "the kernel closes a path" 1500 kernel_closes kernel_opens
   check "the RAM disk has what is read" eval "cmp $device /dev/ram0"
   check "ebof disconnect" "$ebof" disconnect -n $nqn
+  step_kernel_discovery
   nvmet_clear
 }
+
+# The kernel's discovery service, held by connect-all: its events add and remove paths and
+# subsystems. Its first port refers to the second.
+step_kernel_discovery() {
+  step "the kernel's discovery service, held by connect-all --persistent"
+  local later=nqn.2014-08.org.example:later referral=$nvmet/ports/1/referrals/second
+  check "nvmet: the second port has no subsystem, and the first one refers to it" eval "rm $nvmet/ports/2/subsystems/$nqn &&
+    mkdir $referral && echo tcp >$referral/addr_trtype && echo ipv4 >$referral/addr_adrfam &&
+    echo 127.0.0.1 >$referral/addr_traddr && echo 4422 >$referral/addr_trsvcid && echo 1 >$referral/enable" || return
+  start held "$ebof" connect-all --persistent --vanished disconnect -t tcp -a 127.0.0.1 -s 4421 -c 1
+  check "it connects what is listed" until_true 60 paths_are 127.0.0.1:4421 || { note </held.log; return; }
+  check "it holds the service that is referred to" until_true 60 grep -q 'port 4422' /held.log
+  check "nvmet: the subsystem is at the second port, too" ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/2/subsystems/"
+  check "another path is added" until_true 90 paths_are 127.0.0.1:4421 127.0.0.1:4422 || note </held.log
+  check "nvmet: another subsystem, at the first port" eval "nvmet_subsystem $later /dev/ram0 && ln -s $nvmet/subsystems/$later $nvmet/ports/1/subsystems/"
+  check "its event has it connected" until_true 20 is_listed $later || note </held.log
+  check "nvmet: it is taken from the port" rm "$nvmet/ports/1/subsystems/$later"
+  check "its event has it disconnected" until_true 20 eval "! is_listed $later" || note </held.log
+  check "the paths of the first one are as before" paths_are 127.0.0.1:4421 127.0.0.1:4422
+  note </held.log
+  check "SIGTERM ends it with status 0" stop held TERM 30
+  check "what is connected stays" paths_are 127.0.0.1:4421 127.0.0.1:4422
+  check "ebof disconnect-all" "$ebof" disconnect-all
+  rmdir "$referral"
+}
+paths_are() {
+  local there
+  there=$("$ebof" list-subsys | grep " live" | grep -oE 'traddr=[^ ]*' | sed 's/traddr=//; s/,trsvcid=/:/' | sort | xargs)
+  [[ $there == "$*" ]]
+}
+is_listed() { "$ebof" list-subsys | grep -qF "$1"; }
 kernel_inaccessible() { echo inaccessible >"$nvmet/ports/1/ana_groups/1/ana_state"; }
 kernel_optimized() { echo optimized >"$nvmet/ports/1/ana_groups/1/ana_state"; }
 kernel_closes() { rm "$nvmet/ports/1/subsystems/$kernel"; }

@@ -14,6 +14,7 @@
 discovery=nqn.2014-08.org.nvmexpress.discovery
 plain=nqn.2014-08.org.example:plain
 closed=nqn.2014-08.org.example:closed
+later=nqn.2014-08.org.example:later
 drive=nqn.2014-08.org.example:drive
 allowed=nqn.2014-08.org.nvmexpress:uuid:6a1e6a5c-3c1f-4f7e-9d1e-5a5be6ff0001
 another=nqn.2014-08.org.example:another
@@ -39,7 +40,8 @@ serve() {
   until_true 60 reachable "$port" || { cat "$work/peers.log"; return 1; }
 }
 
-# configuration UUID HOST: the UUID of the plain namespace, and the allowed host.
+# configuration UUID HOST [later]: the UUID of the plain namespace, and the allowed host; with a
+# subsystem more.
 configuration() {
   cat >"$work/peers.toml.new" <<TOML
 ports = [
@@ -64,12 +66,18 @@ nqn = "$drive"
 allow_any_host = true
 drive = "d0"
 TOML
+  [[ -z ${3:-} ]] || cat >>"$work/peers.toml.new" <<TOML
+[[subsystems]]
+nqn = "$later"
+allow_any_host = true
+namespaces = ["mem:16Mi"]
+TOML
   mv "$work/peers.toml.new" "$work/peers.toml"
 }
 
 # A request of the guest: another configuration. The guest itself waits until it is in force.
 on_reload() {
-  configuration "$1" "$2"
+  configuration "$@"
   kill -HUP "${process[peers]}"
 }
 
@@ -181,6 +189,17 @@ step_stas() {
   check "stafd has the discovery controller" until_true 240 no_error controller_there "$discovery"
   check "stacd connects the subsystem" until_true 240 no_error controller_there "$plain" || { tail -n 20 /ctl/stafd.log /ctl/stacd.log | note; }
   check "stacd connects the drive" until_true 120 no_error controller_there "$drive"
+  controller=$(controllers "$discovery" | tail -n 1)
+  check "its registration (TP8010) is refused, and no more than a warning" grep -qF 'Invalid Command Opcode' /ctl/stafd.log
+  check_fails "nvme dim is refused" 'invalid.*(opcode|command)' nvme dim --task register --device "$controller"
+  check "the discovery controller is there as before" controller_is "$controller" live
+  check "reload with a subsystem more" ask reload "$first" "$allowed" later
+  check "its event has stafd read the log, and stacd connect it" until_true 120 no_error controller_there "$later" ||
+    { tail -n 20 /ctl/stafd.log /ctl/stacd.log | note; }
+  check "reload without it" ask reload "$first" "$allowed"
+  check "stacd disconnects it" until_true 120 no_controllers "$later" || { tail -n 20 /ctl/stafd.log /ctl/stacd.log | note; }
+  check "the others are still there" eval "controller_there '$plain' && controller_there '$drive'"
+  check "stafd still has its discovery controller" controller_is "$controller" live
   # shellcheck disable=SC2086 # one word per process
   kill $daemons && wait $daemons
   check "nvme disconnect-all" nvme disconnect-all

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::block_queue::buffer::Buffer;
-use crate::block_queue::counting::{Counting, QueueTally};
+use crate::block_queue::counting::{Counting, Ended, QueueTally};
 use crate::block_queue::{BlockQueue, Done, Io, NamespaceRef, Op};
 
 /// Interval of checks for commands that timed out.
@@ -223,7 +223,7 @@ impl NvmeQueue {
         let max = match io.op {
             // Without a volatile cache acknowledged writes are durable.
             Op::Flush if !limits.volatile_cache => {
-                self.count(command, false);
+                self.count(command, None, false);
                 let data = std::mem::take(&mut command.io.data);
                 self.completed.push(Done { user: command.io.user, result: Ok(()), data });
                 return false;
@@ -242,14 +242,15 @@ impl NvmeQueue {
         true
     }
 
-    /// Counts a command that has ended.
-    fn count(&mut self, command: &Command, failed: bool) {
+    /// Counts a command that has ended, over a path unless it was not sent.
+    fn count(&mut self, command: &Command, lane: Option<usize>, failed: bool) {
         let now = *self.turn.get_or_insert_with(Instant::now);
-        let latency = now.saturating_duration_since(command.began).as_micros();
+        let latency_us = u64::try_from(now.saturating_duration_since(command.began).as_micros()).unwrap_or(u64::MAX);
         let Io { op, blocks, reference, .. } = &command.io;
         let moves = matches!(op, Op::Read | Op::Write { .. }) && !failed;
         let bytes = if moves { u64::from(*blocks) * u64::from(reference.block_bytes) } else { 0 };
-        self.counting.end(command.counted_at, *op, bytes, failed, u64::try_from(latency).unwrap_or(u64::MAX));
+        let path = lane.map(|lane| self.lanes.path(lane).0);
+        self.counting.end(command.counted_at, path, *op, Ended { bytes, failed, latency_us });
     }
 
     /// The time of a command that was sent once, and not in parts.
@@ -261,7 +262,7 @@ impl NvmeQueue {
     }
 
     fn fail(&mut self, command: Command, error: Errno) {
-        self.count(&command, true);
+        self.count(&command, None, true);
         self.completed.push(Done { user: command.io.user, result: Err(error), data: command.io.data });
     }
 
@@ -282,7 +283,7 @@ impl NvmeQueue {
                     self.requeue.push(command);
                     return;
                 }
-                self.count(&command, false);
+                self.count(&command, Some(lane), false);
                 done.push(Done { user: command.io.user, result: Ok(()), data: command.io.data });
             }
             Ok(cqe) => {

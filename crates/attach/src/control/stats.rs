@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ebof_initiator::Trouble;
+use ebof_initiator::{PathReport, Trouble};
 use ebof_manage::history::latency::BUCKETS;
 use ebof_manage::history::{KINDS, KindCounters, ObjectCounters};
 use serde::{Deserialize, Serialize};
@@ -27,9 +27,36 @@ pub struct Stats {
     pub queues: Vec<Counted>,
     /// Its namespaces, by NSID; 0 is of those that are not counted separately.
     pub namespaces: Vec<Counted>,
+    /// The paths, in the order in which they were added.
+    #[serde(default)]
+    pub paths: Vec<CountedPath>,
     /// What went wrong unnoticed, by its name ([`ebof_initiator::Trouble::name`]).
     #[serde(default)]
     pub troubles: BTreeMap<String, u64>,
+}
+
+/// What was counted of a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedPath {
+    /// The number in its name: 1 in `nvme0c1`.
+    pub id: u32,
+    /// Commands that are under way on it.
+    pub in_flight: u64,
+    /// What has succeeded over it: reads, writes (and Write Zeroes), others. Each command counts for
+    /// the path that has answered it at last, with all of its time.
+    pub kinds: [CountedKind; KINDS],
+    /// How long a command takes on it, microseconds, as the policy `latency` measures it.
+    pub latency_us: Option<u32>,
+    /// Commands that it lost or refused, and that went on over another one.
+    pub failovers: u64,
+    /// Commands that were sent again after it had lost or refused them.
+    pub repeated: u64,
+    /// How often commands waited until its lost controller executes nothing any more.
+    pub fences: u64,
+    /// How long they waited altogether, milliseconds.
+    pub fenced_ms: u64,
+    /// How often its controller was connected again.
+    pub reconnects: u64,
 }
 
 /// What one of them has counted.
@@ -61,18 +88,20 @@ pub struct CountedKind {
 
 impl Stats {
     /// Of what was counted.
-    pub(crate) fn of(sums: &Sums, troubles: impl IntoIterator<Item = (Trouble, u64)>) -> Self {
+    pub(crate) fn of(sums: &Sums, paths: &[PathReport], troubles: impl IntoIterator<Item = (Trouble, u64)>) -> Self {
         let queues = sums.queues.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id.into(), sum));
         let namespaces = sums.namespaces.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id, sum));
         let troubles = troubles.into_iter().filter(|(_, count)| *count > 0);
         let troubles = troubles.map(|(trouble, count)| (trouble.name().to_owned(), count)).collect();
-        Self { queues: queues.collect(), namespaces: namespaces.collect(), troubles }
+        let paths = paths.iter().take(ROWS_MAX).map(|report| CountedPath::of(report, sums.paths.get(&report.id.0)));
+        Self { queues: queues.collect(), namespaces: namespaces.collect(), paths: paths.collect(), troubles }
     }
 
     /// The queues, the namespaces and the kinds of trouble, as far as there may be any.
     pub(crate) fn bounded(mut self) -> Self {
         self.queues.truncate(ROWS_MAX);
         self.namespaces.truncate(ROWS_MAX);
+        self.paths.truncate(ROWS_MAX);
         self.troubles.retain(|name, _| Trouble::ALL.iter().any(|trouble| trouble.name() == name));
         self
     }
@@ -81,6 +110,30 @@ impl Stats {
 impl Counted {
     fn of(id: u32, sum: &Sum) -> Self {
         Self { id, in_flight: sum.in_flight, kinds: sum.counters.kinds.each_ref().map(CountedKind::of) }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> ObjectCounters {
+        ObjectCounters { kinds: self.kinds.each_ref().map(CountedKind::counters), waiting: 0 }
+    }
+}
+
+impl CountedPath {
+    fn of(report: &PathReport, counted: Option<&ObjectCounters>) -> Self {
+        let troubles = report.controller.troubles();
+        let repeated = troubles.into_iter().find(|(trouble, _)| *trouble == Trouble::Repeated);
+        Self {
+            id: report.id.0,
+            in_flight: report.in_flight.into(),
+            kinds: counted.map(|counted| counted.kinds.each_ref().map(CountedKind::of)).unwrap_or_default(),
+            latency_us: report.latency_us,
+            failovers: report.failovers,
+            repeated: repeated.map_or(0, |(_, count)| count),
+            fences: report.fences,
+            fenced_ms: u64::try_from(report.fenced.as_millis()).unwrap_or(u64::MAX),
+            reconnects: report.reconnects,
+        }
     }
 
     /// The counters.
@@ -118,17 +171,18 @@ impl CountedKind {
 mod tests {
     use super::*;
     use crate::block_queue::Op;
-    use crate::block_queue::counting::{Counting, sums};
+    use crate::block_queue::counting::{Counting, Ended, sums};
 
     #[test]
     fn what_is_told_is_what_was_counted() {
         let mut counting = Counting::new(3);
         for us in [5, 90, 90, 1 << 30] {
             let at = counting.begin(1);
-            counting.end(at, Op::Read, 4096, us == 90, us);
+            counting.end(at, None, Op::Read, Ended { bytes: 4096, failed: us == 90, latency_us: us });
         }
         let sums = sums(&[counting.seen()]);
-        let text = serde_json::to_string(&Stats::of(&sums, [(Trouble::DataDigest, 7), (Trouble::Lost, 0)])).unwrap();
+        let text =
+            serde_json::to_string(&Stats::of(&sums, &[], [(Trouble::DataDigest, 7), (Trouble::Lost, 0)])).unwrap();
         let back: Stats = serde_json::from_str(&text).unwrap();
         assert_eq!((back.queues[0].id, back.namespaces[0].id), (3, 1));
         assert_eq!(back.bounded().troubles, BTreeMap::from([("data-digest".to_owned(), 7)]));
@@ -150,11 +204,12 @@ mod tests {
         let stats = Stats {
             queues: vec![counted; 2 * ROWS_MAX],
             namespaces: Vec::new(),
+            paths: vec![CountedPath::default(); 2 * ROWS_MAX],
             troubles: BTreeMap::from([("x".to_owned(), 1)]),
         };
         let stats = stats.bounded();
         assert!(stats.troubles.is_empty());
-        assert_eq!(stats.queues.len(), ROWS_MAX);
+        assert_eq!((stats.queues.len(), stats.paths.len()), (ROWS_MAX, ROWS_MAX));
         let mut sum = ObjectCounters::default();
         for counted in &stats.queues {
             let counters = counted.counters();

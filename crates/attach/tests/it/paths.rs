@@ -181,6 +181,8 @@ pub(crate) fn a_second_port_is_a_path_of_the_same_device(kind: Kind) {
         let after: Vec<u64> = two.paths().iter().map(|path| path.completed).collect();
         let grew: Vec<bool> = before.iter().zip(&after).map(|(before, after)| after > before).collect();
         assert_eq!(grew, [number == 1, number == 0], "{before:?} {after:?}");
+        let written = client.stats().unwrap().paths.iter().map(|path| path.kinds[1].bytes).collect::<Vec<_>>();
+        assert_eq!(written, if number == 0 { [0, 1 << 20] } else { [1 << 20, 1 << 20] });
     }
     client
         .set_paths(&PathSettings {
@@ -361,6 +363,13 @@ pub(crate) fn a_path_that_is_lost_is_left_and_comes_back(kind: Kind) {
     }
     let longest = load.end();
     assert!(longest < Duration::from_secs(3), "{longest:?}");
+    let told = open_in(&two.line.states, "nvme0").unwrap().stats().unwrap().paths;
+    for (number, path) in told.iter().enumerate() {
+        let reconnects = [2, 1][number];
+        assert!(path.reconnects >= reconnects && path.kinds[1].bytes > 0, "{path:?}");
+    }
+    // What was under way when a path was lost has gone on over the other.
+    assert!(told.iter().map(|path| path.failovers).sum::<u64>() > 0, "{told:?}");
 }
 
 // @test paths.refused

@@ -23,6 +23,7 @@ pub(crate) mod functions;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod host_keys;
+pub(crate) mod host_metrics;
 pub(crate) mod identify_more;
 pub mod json;
 pub(crate) mod lba_status;

@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     Queues,
     /// Controllers that this host is connected to
     Controllers,
+    /// Devices of this host, each with the paths to it
+    Paths,
     /// The target as a whole
     Target,
 }
@@ -82,7 +84,7 @@ impl Kind {
             Self::Namespaces => Some(SeriesKind::Namespace),
             Self::Hosts => Some(SeriesKind::Host),
             Self::Target => Some(SeriesKind::Target),
-            Self::Queues | Self::Controllers => None,
+            Self::Queues | Self::Controllers | Self::Paths => None,
         }
     }
 
@@ -92,6 +94,7 @@ impl Kind {
             Self::Namespaces => Some(LiveKind::Namespace),
             Self::Queues => Some(LiveKind::Queue),
             Self::Controllers => Some(LiveKind::Controller),
+            Self::Paths => Some(LiveKind::Path),
             Self::Functions | Self::Ports | Self::Drives | Self::Hosts | Self::Target => None,
         }
     }
@@ -106,6 +109,7 @@ impl Kind {
             Self::Hosts => "HOST",
             Self::Queues => "QUEUE",
             Self::Controllers => "CONTROLLER",
+            Self::Paths => "PATH",
             Self::Target => "TARGET",
         }
     }
@@ -118,6 +122,8 @@ struct Row<'a> {
     share: Option<f32>,
     in_flight: Option<u64>,
     labels: Option<&'a BTreeMap<String, String>>,
+    /// It belongs to the row above.
+    is_part: bool,
 }
 
 impl Row<'_> {
@@ -143,13 +149,16 @@ impl ShownTop {
                 let of_kind = overview.objects.iter().filter(|it| Some(it.object.kind) == self.kind.series());
                 let row = |it: &'a ObjectSample| {
                     let ObjectSample { object, share, sample } = it;
-                    Row { name: &object.name, sample, share: *share, in_flight: None, labels: None }
+                    Row { name: &object.name, sample, share: *share, in_flight: None, labels: None, is_part: false }
                 };
                 of_kind.map(row).collect()
             }
             Measurement::Queues(live) | Measurement::Host(live) => live_rows(live, self.kind),
         };
         let by = |value: fn(&Row<'_>) -> f32| move |one: &Row<'_>, other: &Row<'_>| value(other).total_cmp(&value(one));
+        if let (Measurement::Host(live), Kind::Paths) = (&self.measured, self.kind) {
+            rows.extend(live_rows(live, Kind::Controllers));
+        }
         match self.sort {
             Sort::Iops => rows.sort_by(by(|it| it.sample.all.commands_per_s)),
             Sort::Bandwidth => rows.sort_by(by(|it| it.sample.all.bytes_per_s)),
@@ -158,7 +167,7 @@ impl ShownTop {
             // They come in that order.
             Sort::Name => {}
         }
-        rows
+        if self.kind == Kind::Paths { under_devices(rows) } else { rows }
     }
 
     /// What everything did together.
@@ -219,7 +228,11 @@ impl ShownTop {
             columns.push(("STATE", 10, |row| row.label("state")));
         }
         // Last: names are long, and what does not fit on a terminal is cut.
-        let name = |row: &Row<'_>| if row.name.is_empty() { "all".to_owned() } else { safe(row.name) };
+        let name = |row: &Row<'_>| match row.name {
+            "" => "all".to_owned(),
+            name if row.is_part => format!("  {}", safe(name)),
+            name => safe(name),
+        };
         let title = self.kind.title();
         columns.push((title, title.len().max(8), name));
         match (&self.measured, self.kind) {
@@ -230,6 +243,13 @@ impl ShownTop {
             (Measurement::Host(_), Kind::Namespaces) => {
                 columns.push(("PATH", 10, |row| row.label("path")));
                 columns.push(("SUBSYSTEM", 9, |row| row.label("subsystem")));
+            }
+            (Measurement::Host(_), Kind::Paths) => {
+                columns.push(("ACCESS", 9, |row| row.label("access")));
+                columns.push(("FAILOVER", 8, |row| row.label("failovers")));
+                columns.push(("RECONNECT", 9, |row| row.label("reconnects")));
+                columns.push(("FENCED ms", 9, |row| row.label("fenced_ms")));
+                columns.push(("ADDRESS", 7, |row| if row.is_part { row.label("address") } else { "-".to_owned() }));
             }
             (Measurement::Host(_), Kind::Controllers) => {
                 columns.push(("ADDRESS", 7, |row| row.label("address")));
@@ -268,9 +288,27 @@ fn live_rows<'a>(live: &'a LiveTable, kind: Kind) -> Vec<Row<'a>> {
     let of_kind = live.rows.iter().filter(|row| Some(row.object.kind) == kind.live());
     let row = |row: &'a LiveRow| {
         let LiveRow { object, share, in_flight, labels, sample } = row;
-        Row { name: &object.name, sample, share: *share, in_flight: *in_flight, labels: Some(labels) }
+        Row { name: &object.name, sample, share: *share, in_flight: *in_flight, labels: Some(labels), is_part: false }
     };
     of_kind.map(row).collect()
+}
+
+/// Each device, and behind it its paths, as they are sorted.
+fn under_devices(rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
+    let device = |row: &Row<'_>| row.labels.and_then(|labels| labels.get("controller")).cloned();
+    let (mut devices, mut paths): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| device(row).is_some_and(|device| device == row.name));
+    paths.iter_mut().for_each(|path| path.is_part = true);
+    let mut sorted = Vec::with_capacity(devices.len() + paths.len());
+    for one in devices.drain(..) {
+        let (mine, others): (Vec<_>, Vec<_>) =
+            paths.into_iter().partition(|path| device(path).is_some_and(|device| device == one.name));
+        paths = others;
+        sorted.push(one);
+        sorted.extend(mine);
+    }
+    sorted.extend(paths);
+    sorted
 }
 
 impl View for ShownTop {
@@ -314,7 +352,8 @@ impl View for ShownTop {
             }
             Measurement::Queues(live) | Measurement::Host(live) => {
                 let mut live = live.clone();
-                live.rows.retain(|row| Some(row.object.kind) == self.kind.live());
+                let with_paths = (self.kind == Kind::Paths).then_some(LiveKind::Controller);
+                live.rows.retain(|row| [self.kind.live(), with_paths].contains(&Some(row.object.kind)));
                 live.rows.sort_by_cached_key(|row| at(&row.object.name));
                 let live = serde_json::to_value(live).unwrap_or_default();
                 let (verb, is_host) = match &self.measured {

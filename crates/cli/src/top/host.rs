@@ -1,13 +1,14 @@
 //! What this host has attached, and what it does: the counters of attach daemons, and those of the
 //! kernel for its own NVMe devices. Nothing of it changes anything.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ebof_attach::state::PathState;
 use ebof_attach::state::{Record, State, StateDir};
-use ebof_attach::stats::{Counted, Stats};
+use ebof_attach::stats::{Counted, CountedPath, Stats};
 use ebof_attach::{Client, Device};
 use ebof_initiator::Trouble;
 use ebof_manage::history::ObjectCounters;
@@ -90,6 +91,16 @@ impl ThisHost {
         let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
         self.live.take(now_ms, unix_ms, found.objects);
         Ok((self.live.table().clone(), found.remarks))
+    }
+
+    /// What attach daemons have counted of their devices, and remarks about what cannot be looked
+    /// at. What the kernel's own host has is not in it.
+    ///
+    /// # Errors
+    /// The state directory cannot be read.
+    pub(crate) fn counted(mut self) -> Result<(Vec<LiveObject>, Vec<String>), Failure> {
+        let Found { objects, remarks } = self.attached()?;
+        Ok((objects, remarks))
     }
 
     /// What attach daemons hold.
@@ -177,7 +188,7 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The controller of a daemon, its queues and its namespaces.
+/// The controller of a daemon, its queues, its paths and its namespaces.
 fn of_daemon(state: &State, stats: Option<&Stats>) -> Vec<LiveObject> {
     let address = state.request.address();
     let of_all = labels(&[
@@ -210,6 +221,15 @@ fn of_daemon(state: &State, stats: Option<&Stats>) -> Vec<LiveObject> {
         .collect();
     let troubles: Vec<(&str, &str)> = troubles.iter().map(|(name, count)| (*name, count.as_str())).collect();
     objects.push(object(name, Some(whole), stats.map(|_| in_flight), &troubles));
+    for path in &state.paths {
+        let counted = stats.and_then(|stats| counted_of(&stats.paths, &state.name, path));
+        let own = path_labels(path, counted);
+        let own: Vec<(&str, &str)> = own.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let name = LiveKind::Path.named(&path.name);
+        let mut row = object(name, counted.map(CountedPath::counters), counted.map(|counted| counted.in_flight), &[]);
+        row.labels.extend(labels(&own));
+        objects.push(row);
+    }
     let counted = |nsid: u32| stats.and_then(|stats| stats.namespaces.iter().find(|namespace| namespace.id == nsid));
     for Device { name, nsid, path, .. } in &state.devices {
         let counted = counted(*nsid);
@@ -226,6 +246,34 @@ fn of_daemon(state: &State, stats: Option<&Stats>) -> Vec<LiveObject> {
     objects
 }
 
+/// What a daemon has counted of a path.
+fn counted_of<'s>(counted: &'s [CountedPath], device: &str, path: &PathState) -> Option<&'s CountedPath> {
+    counted.iter().find(|counted| path.name == format!("{device}c{}", counted.id))
+}
+
+/// What is told of a path; `access` as a list where it differs between namespaces.
+fn path_labels(path: &PathState, counted: Option<&CountedPath>) -> Vec<(&'static str, String)> {
+    let mut labels = vec![("state", path.state.clone()), ("address", path.address())];
+    let access: BTreeSet<&str> = path.access.values().map(String::as_str).collect();
+    if !access.is_empty() {
+        labels.push(("access", access.into_iter().collect::<Vec<_>>().join(",")));
+    }
+    labels.extend([("enabled", path.enabled.to_string()), ("preferred", path.preferred.to_string())]);
+    if let Some(counted) = counted {
+        let CountedPath { failovers, repeated, fences, fenced_ms, reconnects, latency_us, .. } = counted;
+        let numbers = [
+            ("failovers", failovers),
+            ("repeated", repeated),
+            ("fences", fences),
+            ("fenced_ms", fenced_ms),
+            ("reconnects", reconnects),
+        ];
+        labels.extend(numbers.map(|(name, number)| (name, number.to_string())));
+        labels.extend(latency_us.map(|us| ("latency_us", us.to_string())));
+    }
+    labels
+}
+
 /// What is wrong with a connection: the network, or an end of it.
 fn troubles(name: &str, stats: &Stats) -> Option<String> {
     let faults = Trouble::ALL.into_iter().filter(|trouble| trouble.is_fault());
@@ -240,7 +288,7 @@ fn wanted(objects: &[LiveObject], only: &str) -> impl Fn(&LiveObject) -> bool + 
     let name = only.strip_prefix("/dev/").unwrap_or(only).to_owned();
     let path = only.to_owned();
     let is_it = move |it: &LiveObject| {
-        it.object.kind != LiveKind::Queue && it.object.name == name
+        !matches!(it.object.kind, LiveKind::Queue | LiveKind::Path) && it.object.name == name
             || it.labels.get("path").is_some_and(|known| *known == path)
     };
     let named = objects.iter().find(|it| is_it(it));

@@ -47,6 +47,12 @@ impl ConnectAll {
             return FromFile { path, only: self.only, retry: self.retry, owner }.run(global);
         }
         let places = Places::default();
+        if self.fabric.mdns && self.fabric.is_persistent() {
+            self.fabric.check()?;
+            let service = DiscoveryService::new(self.fabric);
+            let held = HeldService { service, front: self.front.into(), first_log: None };
+            match Persistent::new(global).run(vec![held], 0)? {}
+        }
         let sources = sources(&self.fabric, &places)?;
         let (rules, excluded_wrong) = Rules::read(&places);
         let mut wrong = sources.wrong;

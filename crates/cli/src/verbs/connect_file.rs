@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use super::Outcome;
 use super::connections::{self, ConnectionRow, Sort};
 use super::everything::Everything;
+use super::neighbours;
 use super::persistent::{HeldService, Persistent};
 use super::services::{DiscoveryService, NamedSubsystem, Places, Rules};
 use crate::failure;
@@ -130,7 +131,12 @@ fn attempt(entry: &ConnectionRow, global: &Global) -> anyhow::Result<ConnectAllV
     match entry.sort {
         Sort::Subsystem => run.follow_services(Vec::new(), &[NamedSubsystem { fabric, place }], global)?,
         Sort::Discovery => {
-            run.follow_services(vec![DiscoveryService { fabric, listed, place: Some(place) }], &[], global)?;
+            let services = if fabric.mdns {
+                neighbours::find(&fabric)?
+            } else {
+                vec![DiscoveryService { fabric, listed, place: Some(place) }]
+            };
+            run.follow_services(services, &[], global)?;
         }
     }
     Ok(run.into_view())

@@ -218,7 +218,7 @@ impl Text<'_> {
             Sort::Discovery => Ok(()),
         });
         checked.map_err(|failure| self.wrong(at, failure.message(), failure.advice().unwrap_or_default()))?;
-        if fabric.traddr.is_none() {
+        if fabric.traddr.is_none() && !fabric.mdns {
             return Err(self.wrong(at, "the entry has no `traddr`", "say where the target is: traddr = \"192.0.2.1\""));
         }
         let is_discovery = fabric.nqn.as_ref().is_some_and(ebof_nvme::Nqn::is_discovery);

@@ -73,6 +73,10 @@ pub(crate) struct FabricArgs {
     /// connected it [default: keep]
     #[arg(long, value_enum, value_name = "keep|disconnect")]
     pub(super) vanished: Option<Vanished>,
+    /// Ask the discovery services of this network that answer to multicast DNS (TP8009); none of
+    /// them is authenticated by that
+    #[arg(long, conflicts_with_all = ["traddr", "trsvcid", "nqn", "config"])]
+    pub(super) mdns: bool,
     /// Of the discovery log, only what is at the port that is asked (PLEO), if the service can do
     /// that
     #[arg(long)]
@@ -248,6 +252,10 @@ impl FabricArgs {
             let message = "--port-local and --all-subsystems are for discovery services";
             return Err(Failure::unsupported(message, "leave them away: `connect` names what is connected"));
         }
+        if self.mdns {
+            let message = "multicast DNS finds discovery services, and no subsystems";
+            return Err(Failure::unsupported(message, "connect what they list with `ebof connect-all --mdns`"));
+        }
         if self.is_persistent() || self.vanished.is_some() {
             let message = "--persistent and --vanished are for discovery services";
             return Err(Failure::unsupported(message, "leave it away: a subsystem stays connected until `disconnect`"));
@@ -313,6 +321,7 @@ impl FabricArgs {
             confine,
             persistent,
             vanished,
+            mdns,
             port_local,
             all_subsystems,
             config,
@@ -329,6 +338,7 @@ impl FabricArgs {
             || confine.is_some()
             || persistent.is_some()
             || vanished.is_some()
+            || *mdns
             || *port_local
             || *all_subsystems
             || config.is_some()

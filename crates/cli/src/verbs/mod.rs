@@ -41,7 +41,9 @@ mod line;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod media;
+mod metrics;
 pub(crate) mod namespaces;
+mod neighbours;
 mod number;
 mod ocp;
 mod on_device;
@@ -85,7 +87,7 @@ pub fn program_with(own: &'static [Verb]) -> Program {
 
 /// The verbs, by nvme-cli's names where it has them, in the order of the help. To add one: its
 /// arguments and what it does in a file here, its row below, and the manual (docs/cli.md).
-pub(crate) static VERBS: [Verb; 105] = [
+pub(crate) static VERBS: [Verb; 106] = [
     Verb::new(Group::Serve, "config", &Of(config::run))
         .about("Check a target's configuration, and change that of a running one")
         .example("ebof config check ebof.toml"),
@@ -119,6 +121,9 @@ pub(crate) static VERBS: [Verb; 105] = [
     Verb::new(Group::Connect, "path", &Of(path::Path::run))
         .about("Show the paths of a device, and change how they are used")
         .example("ebof path nvme0n1 --policy round-robin"),
+    Verb::new(Group::Connect, "metrics", &Of(metrics::Metrics::run))
+        .about("Print metrics of connected devices and paths")
+        .example("ebof metrics"),
     Verb::new(Group::Inspect, "id-ctrl", &Of(identify::IdCtrl::run))
         .about("Show Identify Controller")
         .example("ebof id-ctrl nvme0"),

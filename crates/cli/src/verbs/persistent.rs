@@ -6,6 +6,7 @@
 
 mod changes;
 mod mailbox;
+mod neighbourhood;
 mod own;
 mod watch;
 
@@ -19,15 +20,18 @@ use anyhow::Context as _;
 use ebof_attach::state::Record;
 use ebof_attach::{Kind, Select};
 use ebof_initiator::DiscoveryLog;
+use ebof_mdns::Neighbour;
 use ebof_nvme::log::SubsystemType;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::changes::Changes;
 use self::mailbox::Mailbox;
+use self::neighbourhood::{Neighbourhood, News};
 use self::own::OwnConnections;
 use self::watch::{Heard, ServiceWatch};
 use super::everything::{CONNECTS_MAX, Everything, Fate, Path, REFERRALS_MAX, left_out};
 use super::fabric::{FabricArgs, same_host};
+use super::neighbours;
 use super::record::place_of;
 use super::services::{DiscoveryService, Places, Rules, Wrong, tell_of_not_offered};
 use crate::failure;
@@ -58,6 +62,8 @@ pub(super) struct Persistent {
     changes: Changes,
     places: Places,
     services: HashMap<usize, Service>,
+    /// What looks for more services, by the numbers of their threads.
+    neighbourhoods: HashMap<usize, Neighbourhood>,
     next: usize,
     /// What became of each path that is listed.
     fates: HashMap<Path, Fate>,
@@ -79,6 +85,8 @@ struct Service {
     is_named: bool,
     stop: Arc<AtomicBool>,
     log: Option<DiscoveryLog>,
+    /// Whether it has no connection now.
+    is_away: bool,
     /// The paths to subsystems in it.
     listed: HashSet<Path>,
     /// The services that it refers to.
@@ -94,6 +102,7 @@ impl Persistent {
             changes: Changes::new(global),
             places: Places::default(),
             services: HashMap::new(),
+            neighbourhoods: HashMap::new(),
             next: 0,
             fates: HashMap::new(),
             own: OwnConnections::default(),
@@ -119,6 +128,10 @@ impl Persistent {
         // It was told before.
         self.wrong = text_of(&wrong);
         for mut held in held {
+            if held.service.fabric.mdns {
+                self.browse(held)?;
+                continue;
+            }
             match (&held.service.place, rules.allowed(&held.service.fabric)) {
                 (Some(place), Err(reason)) => self.leave_alone(&held, &format!("{reason}, which {place} names")),
                 (Some(_), Ok(fabric)) => {
@@ -162,11 +175,93 @@ impl Persistent {
         Ok(())
     }
 
+    /// Holds the services that multicast DNS finds.
+    fn browse(&mut self, mut held: HeldService) -> anyhow::Result<()> {
+        let id = self.next;
+        self.next += 1;
+        if let Some(tell) = held.first_log.take() {
+            // There may never be any.
+            tell(Ok(ConnectAllView::default()));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let outlet = self.mailbox.outlet(id);
+        self.neighbourhoods.insert(id, Neighbourhood::new(held, Arc::clone(&stop)));
+        let look = move || {
+            if let Err(error) = neighbours::watch(&stop, |there| outlet.tell(Heard::Neighbours(there))) {
+                say(&failure::text(&error.into()));
+            }
+        };
+        let thread = std::thread::Builder::new().name("ebof-mdns".to_owned());
+        thread.spawn(look).context("starting a thread for multicast DNS")?;
+        Ok(())
+    }
+
+    /// Holds services that have appeared on the network, and lets go of those that have gone.
+    fn meet(&mut self, id: usize, there: &[Neighbour]) -> anyhow::Result<()> {
+        let Some(here) = self.neighbourhoods.get_mut(&id) else { return Ok(()) };
+        let News { new, gone } = here.look(there);
+        for neighbour in new {
+            let Some(here) = self.neighbourhoods.get_mut(&id) else { return Ok(()) };
+            let Some(service) = neighbours::service_of(&here.held.service.fabric, &neighbour) else { continue };
+            let is_held = self.services.values().any(|it| it.held.service.fabric.is_place_of(&service.fabric));
+            let allowed = Rules::read(&self.places).0.allowed(&service.fabric);
+            let name = name_of(&service.fabric);
+            let held = match allowed {
+                _ if is_held => None,
+                Err(reason) => {
+                    say(&format!("{name} is left alone: {reason}"));
+                    None
+                }
+                Ok(_) => Some(HeldService { service, front: here.held.front, first_log: None }),
+            };
+            let number = held.is_some().then_some(self.next);
+            let before = here.meet(neighbour, number);
+            if let Some(held) = held {
+                self.tell("service-added", &[("service", &name)], &format!("{name} is found by multicast DNS"));
+                self.hold(held, true)?;
+            }
+            if let Some(before) = before {
+                self.drop_gone(before);
+            }
+        }
+        for service in gone {
+            self.drop_gone(service);
+        }
+        Ok(())
+    }
+
+    /// The same of one that may have been found otherwise.
+    fn drop_if_found(&mut self, id: usize) {
+        if self.neighbourhoods.values().any(|here| here.has_lost(id)) {
+            self.drop_gone(id);
+        }
+    }
+
+    /// Lets go of a service that multicast DNS does not know any more, and that is away.
+    fn drop_gone(&mut self, id: usize) {
+        let is_gone = !self.neighbourhoods.values().any(|here| here.knows(id));
+        if !is_gone || !self.services.get(&id).is_some_and(|service| service.is_away) {
+            return;
+        }
+        self.neighbourhoods.values_mut().for_each(|here| here.forget(id));
+        let Some(service) = self.services.remove(&id) else { return };
+        let name = name_of(&service.held.service.fabric);
+        self.tell("service-removed", &[("service", &name)], &format!("{name} has gone from this network"));
+        self.drop_unreferred();
+        self.let_go();
+        self.set_retry();
+    }
+
     fn hear(&mut self, id: usize, heard: Heard) -> anyhow::Result<()> {
+        if let Heard::Neighbours(there) = heard {
+            return self.meet(id, &there);
+        }
         let Some(service) = self.services.get_mut(&id) else { return Ok(()) };
         let name = name_of(&service.held.service.fabric);
         match heard {
+            Heard::Neighbours(_) => Ok(()),
             Heard::Log(log) => {
+                service.is_away = false;
                 tell_of_not_offered(&service.held.service.fabric, log.not_offered);
                 if log.left_out > 0 && service.is_whole() {
                     say(&format!("{name}: {}", failure::text(&left_out(log.entries.len(), log.left_out).into())));
@@ -175,14 +270,17 @@ impl Persistent {
                 self.follow(id, false)
             }
             Heard::Lost(reason) => {
+                service.is_away = true;
                 self.tell(
                     "service-lost",
                     &[("service", &name), ("reason", &reason)],
                     &format!("{name}: {reason}: reconnecting"),
                 );
+                self.drop_if_found(id);
                 Ok(())
             }
             Heard::Back => {
+                service.is_away = false;
                 self.tell("service-back", &[("service", &name)], &format!("{name}: the connection is back"));
                 Ok(())
             }
@@ -196,6 +294,8 @@ impl Persistent {
                     Some(tell) => tell(Err(error)),
                     None => say(&format!("{name}: {text}\n  it is tried again until it succeeds")),
                 }
+                service.is_away = true;
+                self.drop_if_found(id);
                 Ok(())
             }
         }
@@ -446,7 +546,16 @@ impl Persistent {
 
 impl Service {
     fn new(held: HeldService, is_named: bool, stop: Arc<AtomicBool>) -> Self {
-        Self { held, is_named, stop, log: None, listed: HashSet::new(), refers: Vec::new(), unasked: Vec::new() }
+        Self {
+            held,
+            is_named,
+            stop,
+            log: None,
+            is_away: true,
+            listed: HashSet::new(),
+            refers: Vec::new(),
+            unasked: Vec::new(),
+        }
     }
 
     /// Whether no record of its log was left out.

@@ -19,6 +19,7 @@ use ebof_nvme::Nqn;
 use ebof_nvme::log::{DiscoveryEntry, SubsystemType};
 
 use super::fabric::{DISCOVERY_PORT, FabricArgs, IO_PORT, same_host, set_timeout};
+use super::neighbours;
 use super::reach::side_by_side;
 use crate::failure::{self, Failure, FailurePlace};
 use crate::file;
@@ -229,6 +230,9 @@ pub(super) fn sources(fabric: &FabricArgs, places: &Places) -> anyhow::Result<So
     if fabric.traddr.is_some() {
         let services = vec![DiscoveryService::new(fabric.clone())];
         return Ok(Sources { services, ..Sources::default() });
+    }
+    if fabric.mdns {
+        return Ok(Sources { services: neighbours::find(fabric)?, ..Sources::default() });
     }
     let mut sources = match &fabric.config {
         Some(file) => of_config(file, places)?,

@@ -28,6 +28,7 @@ mod idle;
 mod key_advice;
 mod keys;
 mod library;
+mod mdns;
 mod missing;
 mod monitoring;
 mod paths;

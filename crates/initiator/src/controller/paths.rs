@@ -101,6 +101,17 @@ pub struct PathReport {
     pub in_flight: u32,
     /// How many commands have completed over it.
     pub completed: u64,
+    /// How long a command takes on it, microseconds, as the policy `latency` measures it.
+    pub latency_us: Option<u32>,
+    /// How many commands it lost or refused that went on over another one.
+    pub failovers: u64,
+    /// How often commands waited until its lost controller executes nothing any more, and how long
+    /// that took altogether.
+    pub fences: u64,
+    /// See `fences`.
+    pub fenced: Duration,
+    /// How often its controller was connected again.
+    pub reconnects: u64,
 }
 
 impl Drop for Inner {
@@ -457,6 +468,7 @@ impl Subsystem {
     pub fn paths(&self) -> Vec<PathReport> {
         let report = |path: &Arc<Path>| {
             let (in_flight, completed) = path.totals();
+            let (fences, fenced) = path.fences();
             PathReport {
                 id: path.id,
                 controller: path.controller.clone(),
@@ -464,6 +476,11 @@ impl Subsystem {
                 is_preferred: path.is_preferred(),
                 in_flight,
                 completed,
+                latency_us: path.mean_latency_us(),
+                failovers: path.failovers(),
+                fences,
+                fenced,
+                reconnects: path.controller.reconnects(),
             }
         };
         self.0.paths().iter().map(report).collect()

@@ -6,8 +6,8 @@
 //! controller was reset through another one of the subsystem (Cross-Controller Reset), or until the
 //! time has passed after which the controller executes nothing any more (Command Quiesce Time).
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ebof_nvme::identify::IdentifyController;
@@ -23,6 +23,8 @@ pub struct Fence {
     hold: Duration,
     lost_at: Mutex<Option<Instant>>,
     is_lifted: AtomicBool,
+    /// When somebody who waits has seen that it is over.
+    over_at: OnceLock<Instant>,
 }
 
 impl Fence {
@@ -55,7 +57,17 @@ impl Fence {
     /// Whether commands of the association may be repeated.
     #[must_use]
     pub fn is_over(&self, now: Instant) -> bool {
-        self.is_lifted.load(Ordering::Acquire) || self.ends_at().is_some_and(|end| now >= end)
+        let is_over = self.is_lifted.load(Ordering::Acquire) || self.ends_at().is_some_and(|end| now >= end);
+        if is_over {
+            self.over_at.get_or_init(|| now);
+        }
+        is_over
+    }
+
+    /// How long it has stood until `now`, or until it was over; nothing while it is not lost.
+    pub(crate) fn stood(&self, now: Instant) -> Duration {
+        let end = if self.is_over(now) { *self.over_at.get_or_init(|| now) } else { now };
+        self.lost_at().map_or(Duration::ZERO, |at| end.saturating_duration_since(at))
     }
 }
 
@@ -124,6 +136,8 @@ mod tests {
         lifted.lose(now);
         lifted.lift();
         assert!(lifted.is_over(now));
+        // Who waits for it says how long it has stood.
+        assert_eq!([fence.stood(now + 9 * second), lifted.stood(now + second)], [2 * second, Duration::ZERO]);
         let without = Fence::default();
         without.lose(now);
         assert!(without.is_over(now), "the controller says nothing");

@@ -35,6 +35,9 @@ pub struct Port {
     /// Other discovery controllers that hosts are referred to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub referrals: Vec<Referral>,
+    /// Whether its discovery service is told by multicast DNS.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mdns: bool,
     /// The states of ANA groups here.
     #[serde(skip_serializing_if = "AnaStates::is_empty")]
     pub ana: AnaStates,
@@ -172,6 +175,7 @@ impl Port {
             advertise: None,
             discovery_only: false,
             referrals: Vec::new(),
+            mdns: false,
             ana: AnaStates::default(),
             in_capsule_data_bytes: 8192,
             max_h2c_data_bytes: 1 << 20,
@@ -220,6 +224,7 @@ impl Port {
             ("advertise", is_direct && self.advertise.is_some()),
             ("discovery_only", is_direct && self.discovery_only),
             ("referrals", is_direct && !self.referrals.is_empty()),
+            ("mdns", is_direct && self.mdns),
             ("in_capsule_data", is_direct && self.in_capsule_data_bytes != without.in_capsule_data_bytes),
             ("srq_size", is_direct && self.srq_size.is_some()),
             ("host", !is_direct && self.host.is_some()),
@@ -293,6 +298,14 @@ impl Port {
             text: "other discovery controllers that hosts which ask here are referred to, at most 64: \
                    `\"tcp://192.0.2.2:8009\"`, or `{ address = \"tcp://192.0.2.2:8009\", tls = \"required\" }` \
                    (`\"allowed\"`, `\"off\"`). Without a port number it is 8009, over RDMA 4420",
+        },
+        Key {
+            name: "mdns",
+            form: Form::Boolean { set: Some(|port, mdns| port.mdns = mdns) },
+            default: Value,
+            text: "the network is told of the port's discovery service by multicast DNS (TP8009, \
+                   `_nvme-disc._tcp`), with the `advertise` address, else the one it listens at, else all of \
+                   this machine. See [discovery](discovery.md)",
         },
         Key {
             name: "ana",

@@ -29,6 +29,8 @@ names! {
         Controller = "controller";
         /// A namespace that a host has as a block device.
         Namespace = "namespace";
+        /// A path to a subsystem that a host has.
+        Path = "path";
         /// A queue.
         Queue = "queue";
     }
@@ -45,7 +47,7 @@ pub struct LiveName {
 
 /// Why a text names no object.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` does not name an object: want controller:NAME, namespace:NAME or queue:NAME")]
+#[error("`{0}` does not name an object: want controller:NAME, namespace:NAME, path:NAME or queue:NAME")]
 pub struct LiveNameError(String);
 
 /// An object, and what it has counted since it began.
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for text in ["queue:d3/vf2/c1/q2", "namespace:nvme0n1", "controller:nvme0"] {
+        for text in ["queue:d3/vf2/c1/q2", "namespace:nvme0n1", "controller:nvme0", "path:nvme0c1"] {
             assert_eq!(text.parse::<LiveName>().unwrap().to_string(), text);
         }
         for text in ["", "queue", "queue:", "target", "drive:d3"] {

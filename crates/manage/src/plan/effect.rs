@@ -34,7 +34,7 @@ pub(super) fn port_effect(difference: &Difference) -> Effect {
         "enabled" if enables(difference) => Effect::Live,
         "enabled" => Effect::Disruptive,
         // Part of the discovery log; hosts receive an event.
-        "name" | "advertise" | "referrals" => Effect::Live,
+        "name" | "advertise" | "referrals" | "mdns" => Effect::Live,
         // A controller belongs to a PORTID. One that serves discovery only has no subsystem any
         // more.
         "id" | "discovery_only" => Effect::Disruptive,

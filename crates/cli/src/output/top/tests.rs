@@ -59,10 +59,26 @@ fn host(kind: Kind, sort: Sort) -> ShownTop {
         (flow.p50_us, flow.p99_us, flow.p999_us) = (None, None, None);
     }
     let nqn = ("subsystem", "nqn.2014-08.org.example:d3:vf2\x1b[31m");
+    let device = ("controller", "nvme0");
+    let of_path = |state, address, access| {
+        [device, ("state", state), ("address", address), ("access", access), ("failovers", "12"), ("fenced_ms", "1503")]
+    };
     let rows = vec![
-        row("controller:nvme0", Sample::default(), Some(32), &[("state", "connecting"), ("address", "tcp://a:1"), nqn]),
+        row(
+            "controller:nvme0",
+            Sample::default(),
+            Some(32),
+            &[("state", "connecting"), ("address", "tcp://a:1"), nqn, device],
+        ),
         row("namespace:nvme0n1", Sample::default(), Some(32), &[("state", "connecting"), ("path", "/dev/loop0"), nqn]),
         row("namespace:nvme1n1", of_kernel, Some(0), &[("state", "live"), ("path", "/dev/nvme1n1")]),
+        row(
+            "path:nvme0c0",
+            Sample::default(),
+            Some(32),
+            &of_path("connecting", "tcp://192.0.2.1:4420", "inaccessible"),
+        ),
+        row("path:nvme0c1", sample(1), Some(4), &of_path("live", "tcp://192.0.2.2:4420", "optimized")),
         row("queue:nvme0/q1", Sample::default(), Some(32), &[("state", "connecting")]),
     ];
     shown(Measurement::Host(live(rows)), kind, sort)
@@ -96,6 +112,7 @@ fn queues_have_ports_and_hosts() {
     insta::assert_snapshot!("queues_json", shown.json(false).to_text().unwrap());
 }
 
+// @test output.path-metrics
 #[test]
 fn a_host_has_its_devices_and_the_kernels() {
     insta::assert_snapshot!("namespaces", host(Kind::Namespaces, Sort::Iops).text(false));
@@ -107,6 +124,10 @@ fn a_host_has_its_devices_and_the_kernels() {
         "by the mean without percentiles"
     );
     assert_eq!(names(&host(Kind::Queues, Sort::Iops)), ["nvme0/q1"]);
+    insta::assert_snapshot!("paths", host(Kind::Paths, Sort::Iops).text(false));
+    assert_eq!(names(&host(Kind::Paths, Sort::Name)), ["nvme0", "nvme0c0", "nvme0c1"]);
+    let json = host(Kind::Paths, Sort::Iops).json(false).to_line().unwrap();
+    assert!(json.find("path:nvme0c1") < json.find("path:nvme0c0") && json.contains("controller:nvme0"), "{json}");
     let told = ShownTop { remarks: vec!["nvme2: \x1b]0;x".to_owned()], ..host(Kind::Queues, Sort::Iops) };
     assert!(!told.text(false).contains('\x1b') && told.text(false).contains("nvme2: "), "{}", told.text(false));
     assert!(told.json(false).to_line().unwrap().starts_with(r#"{"schema":"ebof/host-top/1","live":{"#));

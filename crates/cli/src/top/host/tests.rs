@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 
 use ebof_attach::Request;
-use ebof_attach::stats::CountedKind;
+use ebof_attach::stats::{CountedKind, CountedPath};
 use rustix::fs::{FlockOperation, flock};
 
 use super::*;
@@ -110,6 +110,7 @@ fn a_daemon_is_not_believed_blindly() {
     let stats = Stats {
         queues: vec![counted(1), counted(u32::MAX)],
         namespaces: vec![counted(1), counted(0)],
+        paths: vec![CountedPath { id: 7, failovers: u64::MAX, ..CountedPath::default() }; 2],
         troubles: [("data-digest", 18_457), ("repeated", u64::MAX), ("nonsense", 1)]
             .map(|(name, count)| (name.to_owned(), count))
             .into(),

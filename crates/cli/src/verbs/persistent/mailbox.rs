@@ -50,10 +50,10 @@ impl Mailbox {
 }
 
 impl Outlet {
-    /// Tells something. A log replaces one that nobody has looked at.
+    /// Tells something. A log replaces one that nobody has looked at, as does what is on a network.
     pub(super) fn tell(&self, heard: Heard) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_log = |heard: &Heard| matches!(heard, Heard::Log(_));
+        let is_log = |heard: &Heard| matches!(heard, Heard::Log(_) | Heard::Neighbours(_));
         let same = |(id, other): &(usize, Heard)| *id == self.id && is_log(other) == is_log(&heard);
         let max = if is_log(&heard) { 1 } else { MESSAGES_MAX };
         if queue.iter().filter(|message| same(message)).count() >= max

@@ -9,6 +9,7 @@ use ebof_clock::Clock;
 use ebof_initiator::{
     AdminData, ConnectError, ConnectErrorKind, Controller, DiscoveryLog, Error, Event, Options, Which,
 };
+use ebof_mdns::Neighbour;
 use ebof_nvme::identify::field::oaes;
 use ebof_nvme::{Cqe, Nqn, Sqe};
 
@@ -41,6 +42,8 @@ pub(super) enum Heard {
     Silent,
     /// It cannot be connected, or its log cannot be read. Another attempt follows.
     Failed(anyhow::Error),
+    /// These services are on this network now, and no others.
+    Neighbours(Vec<Neighbour>),
 }
 
 /// A service to hold.

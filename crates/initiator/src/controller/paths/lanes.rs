@@ -357,6 +357,9 @@ impl<B: IoBuffer + 'static> Lanes<B> {
             match lane.poll() {
                 Ok(Some(completion)) => {
                     self.next = number;
+                    if matches!(&completion.result, Err(error) if error.is_connection()) {
+                        lane.path.count_failover();
+                    }
                     return Ok(Some((number, completion)));
                 }
                 Ok(None) => has_connection = true,
@@ -385,6 +388,7 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         let took = now.saturating_duration_since(began).as_micros();
         let lane = &mut self.lanes[lane];
         lane.latency_us = smoothed_us(lane.latency_us, u32::try_from(took).unwrap_or(u32::MAX));
+        lane.tally.latency_us.store(lane.latency_us, Ordering::Relaxed);
     }
 
     /// What becomes of a command to a namespace that has come back over a path with a status.
@@ -426,8 +430,11 @@ impl<B: IoBuffer + 'static> Lanes<B> {
         let Some(head) = head.filter(|_| self.lanes.len() > 1) else { return false };
         let takes = |other: &Lane<B>| other.is_usable(head) && other.access.rank(nsid.0) <= Rank::NonOptimized;
         let may_go = self.lanes.iter().enumerate().any(|(number, other)| number != lane && takes(other));
-        if may_go && !self.lanes[lane].refused.contains(&head) {
-            self.lanes[lane].refused.push(head);
+        if may_go {
+            self.lanes[lane].path.count_failover();
+            if !self.lanes[lane].refused.contains(&head) {
+                self.lanes[lane].refused.push(head);
+            }
         }
         may_go
     }
@@ -436,6 +443,12 @@ impl<B: IoBuffer + 'static> Lanes<B> {
     fn may_come_back(&self, lane: usize, nsid: Nsid) -> bool {
         let others = self.lanes.iter().enumerate().filter(|(number, other)| *number != lane && other.is_enabled);
         others.map(|(_, other)| other.access.rank(nsid.0)).any(|rank| rank != Rank::Lost)
+    }
+
+    /// Which path it is.
+    #[must_use]
+    pub fn path(&self, lane: usize) -> PathId {
+        self.lanes[lane].path.id
     }
 
     /// The state of the paths of this thread: live if one has a connection.
@@ -506,7 +519,10 @@ impl<B: IoBuffer + 'static> OtherPaths for OnLane<'_, B> {
     }
 
     fn fence(&self) -> Option<Arc<Fence>> {
-        Some(self.lanes.lanes[self.lane].queues.fence())
+        let lane = &self.lanes.lanes[self.lane];
+        let fence = lane.queues.fence();
+        lane.path.note_fence(&fence);
+        Some(fence)
     }
 }
 

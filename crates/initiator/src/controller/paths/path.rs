@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use super::access::PathAccess;
 use super::policy::smoothed_us;
@@ -13,6 +14,7 @@ use crate::controller::namespace::Namespace;
 use crate::error::state::State;
 use crate::requeue::Outage;
 use crate::shared::bindings::Binding;
+use crate::shared::fence::Fence;
 use crate::shared::opened::NamespaceHead;
 use crate::wait::lock::lock;
 
@@ -46,6 +48,27 @@ pub(super) struct Path {
     calls: PathTally,
     /// How long a call takes, microseconds; 0: there was none.
     latency_us: AtomicU32,
+    /// Commands that were lost on it, or refused by it, while there were other paths.
+    failovers: AtomicU64,
+    fences: Mutex<Fences>,
+}
+
+/// The fences at which commands of a path have waited.
+#[derive(Debug, Default)]
+struct Fences {
+    /// Those that are not known to be over.
+    present: Vec<Arc<Fence>>,
+    count: u64,
+    /// How long those stood that are over.
+    stood: Duration,
+}
+
+impl Fences {
+    /// Adds up those that are over.
+    fn settle(&mut self, now: Instant) {
+        let over = self.present.extract_if(.., |fence| fence.is_over(now));
+        self.stood = over.fold(self.stood, |sum, fence| sum.saturating_add(fence.stood(now)));
+    }
 }
 
 /// What one thread has on a path; it stores, and others read. Calls that block count in one.
@@ -53,6 +76,8 @@ pub(super) struct Path {
 pub(super) struct PathTally {
     pub(super) in_flight: AtomicU32,
     pub(super) completed: AtomicU64,
+    /// What the thread takes for its latency, microseconds; 0: it knows none.
+    pub(super) latency_us: AtomicU32,
 }
 
 /// Why none of these paths takes commands to the namespace to which all of them lead. Those that
@@ -91,6 +116,8 @@ impl Path {
             tallies: Mutex::default(),
             calls: PathTally::default(),
             latency_us: AtomicU32::new(0),
+            failovers: AtomicU64::new(0),
+            fences: Mutex::default(),
         }
     }
 
@@ -188,6 +215,46 @@ impl Path {
 
     pub(super) fn latency_us(&self) -> u32 {
         self.latency_us.load(Ordering::Relaxed)
+    }
+
+    /// The mean of what the threads take for its latency, microseconds, where they know one.
+    pub(super) fn mean_latency_us(&self) -> Option<u32> {
+        let tallies = lock(&self.tallies);
+        let of_threads = tallies.iter().filter_map(Weak::upgrade);
+        let known = of_threads.map(|tally| tally.latency_us.load(Ordering::Relaxed)).chain([self.latency_us()]);
+        let known: Vec<u64> = known.filter(|&us| us > 0).map(u64::from).collect();
+        let mean = known.iter().sum::<u64>().checked_div(known.len() as u64)?;
+        u32::try_from(mean).ok()
+    }
+
+    /// A command goes on over another path: it was lost on this one, or refused by it.
+    pub(super) fn count_failover(&self) {
+        self.failovers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn failovers(&self) -> u64 {
+        self.failovers.load(Ordering::Relaxed)
+    }
+
+    /// A command waits at a fence of this path.
+    pub(super) fn note_fence(&self, fence: &Arc<Fence>) {
+        let now = self.controller.shared().waiter.time.now();
+        let mut fences = lock(&self.fences);
+        if fence.is_over(now) || fences.present.iter().any(|known| Arc::ptr_eq(known, fence)) {
+            return;
+        }
+        fences.settle(now);
+        fences.present.push(Arc::clone(fence));
+        fences.count += 1;
+    }
+
+    /// At how many fences commands have waited, and how long these stood.
+    pub(super) fn fences(&self) -> (u64, Duration) {
+        let now = self.controller.shared().waiter.time.now();
+        let mut fences = lock(&self.fences);
+        fences.settle(now);
+        let standing = fences.present.iter().map(|fence| fence.stood(now));
+        (fences.count, standing.fold(fences.stood, Duration::saturating_add))
     }
 
     /// A tally for another thread.
