@@ -461,6 +461,7 @@ impl Subsystem {
                         elsewhere = first.identifiers(),
                         "the namespace is another one over this path: it is not used for it"
                     );
+                    first.keep();
                 }
                 _ => {
                     first.get_or_insert_with(|| namespace.clone());
@@ -667,21 +668,27 @@ fn bind(path: &Path, head: &Namespace) -> Result<(), AddPathError> {
         Err(Error::NoSuchNamespace(_)) => return Ok(()),
         Err(error) => return Err(AddPathError::Queues(error)),
     };
-    if !is_shared(head) || !is_shared(&namespace) {
+    compare(head, &here, &namespace).inspect_err(|_| head.keep())?;
+    path.bind(namespace);
+    Ok(())
+}
+
+/// Compares a namespace with what was found with its number over another path. `here` was said of
+/// it before.
+fn compare(head: &Namespace, here: &[(&'static str, String); 4], namespace: &Namespace) -> Result<(), AddPathError> {
+    let nsid = head.nsid();
+    if !is_shared(head) || !is_shared(namespace) {
         return Err(AddPathError::Private { nsid });
     }
-    let there = describe(&namespace);
+    let there = describe(namespace);
     let differs = || here.iter().zip(&there).find(|((_, here), (_, there))| here != there);
     if let Some(((what, here), (_, there))) = differs() {
-        // What is known of it was overwritten by what was found there.
-        let _refreshed = head.refresh();
         return Err(AddPathError::Namespace { nsid, what, here: here.clone(), there: there.clone() });
     }
     if head.head() != namespace.head() {
         let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
         return Err(AddPathError::Namespace { nsid, what, here, there });
     }
-    path.bind(namespace);
     Ok(())
 }
 
