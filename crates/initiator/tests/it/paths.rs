@@ -5,11 +5,13 @@
 use std::time::{Duration, Instant};
 
 use crate::peer::{Action, BLOCK, Ids, Peer};
-use ebof_initiator::{AddPathError, Options, State, Subsystem};
+use ebof_initiator::{AddPathError, Data, Options, PathQueue, State, Subsystem};
 use ebof_nvme::identify::IdentifyController;
 use ebof_nvme::identify::field::{cmic, nmic};
+use ebof_nvme::io::BlockRange;
 use ebof_nvme::log::{AnaState, AnaWriter, CrossControllerResetEntry, Lid, cross_controller_reset_log};
-use ebof_nvme::{Nqn, Nsid, Status};
+use ebof_nvme::opcode::nvm;
+use ebof_nvme::{Nqn, Nsid, Sqe, Status};
 
 /// The event of a change of the access, with its log page.
 const ACCESS_CHANGED: u32 = 0x000c_0302;
@@ -169,6 +171,32 @@ fn access_that_makes_no_sense_loses_no_path() {
         assert!(first.state().pages_read[&Lid::ANA.0] < 10, "{text}");
         subsystem.disconnect();
     }
+}
+
+// @test paths.fate
+#[test]
+fn a_queue_that_is_deleted_says_nothing_of_its_commands() {
+    let (first, second) = (peer(1), peer(2));
+    let subsystem = Subsystem::connect(&[options(&first), options(&second)]).unwrap();
+    let namespace = subsystem.namespace(Nsid(1)).unwrap();
+    let mut queue: PathQueue<Vec<u8>> = PathQueue::new(&namespace).unwrap();
+    // As a target does that is about to close the connection.
+    first.state().closed = true;
+    first.state().on_io = Box::new(|_| Action::Fail(Status::ABORTED_SQ_DELETION));
+    let write = BlockRange::new(0, 1).encode(nvm::WRITE, Nsid(1));
+    queue.submit(write, Data::FromHost(vec![4; BLOCK]), 1).unwrap();
+    // What reads what it may have overwritten is not repeated.
+    queue.submit(Sqe::new(nvm::COPY).with_nsid(Nsid(1)), Data::None, 2).unwrap();
+    queue.flush().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let failed = queue.wait(Some(deadline)).unwrap().unwrap();
+    assert_eq!(failed.user, 2);
+    assert!(failed.result.unwrap().status().is(Status::ABORTED_SQ_DELETION));
+    first.hang_up();
+    let written = queue.wait(Some(deadline)).unwrap().unwrap();
+    assert_eq!((written.user, written.result.unwrap().status()), (1, Status::SUCCESS));
+    assert_eq!((first.state().disk[0], second.state().disk[0]), (0, 4));
+    subsystem.disconnect();
 }
 
 /// How long a write took whose path fell silent, and how often the other controller was asked for

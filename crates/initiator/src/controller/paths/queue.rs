@@ -292,6 +292,14 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
             Ok(cqe) => {
                 let status = cqe.status();
                 let is_lost = status.is(Status::ANA_PERSISTENT_LOSS);
+                let is_repeatable = Fate::of(sent.sqe.opcode, sent.sqe.fuse() != Fuse::Normal) != Fate::Fail;
+                let is_repeated = Retry::is_about_queue(status) && is_repeatable;
+                if is_repeated && !is_gone {
+                    let delayed = self.requeue.delay(Waiting { sent, data }, status);
+                    self.lanes.controller(lane).note_trouble(Trouble::Repeated);
+                    let Waiting { data, .. } = delayed.err()?;
+                    return Some(Completion { user, result: Ok(cqe), data });
+                }
                 if !Retry::is_about_path(status) {
                     return Some(Completion { user, result: Ok(cqe), data });
                 }
