@@ -8,6 +8,7 @@
 #   EBOF_VM_CACHE    where setup.sh builds (default ~/.cache/ebof-vm)
 #   EBOF_VM_VERBOSE=1  show the output of every checked command, not only of those that fail
 #   EBOF_VM_KEEP=1   keep each scenario's directory also after success
+#   EBOF_VM_ROUNDS   how often scenarios repeat what is rare (host-paths: late writes, and nothing else; measure-paths)
 #   EBOF_VM_JOBS     how many scenarios run at once (default: two where there are two processors and 4 GiB of memory, else one)
 #
 # A scenario is a file with a function "machine", which runs here, and usually a function "guest",
@@ -121,7 +122,7 @@ start_guest() {
   # What a scenario takes from another one.
   ((!${#borrowed[@]})) || cp "${borrowed[@]/#/$here/scenarios/}" "$control/"
   cat >"$work/$name-main.sh" <<GUEST
-EBOF_VM_VERBOSE=${EBOF_VM_VERBOSE:-}
+EBOF_VM_VERBOSE=${EBOF_VM_VERBOSE:-} EBOF_VM_ROUNDS=${EBOF_VM_ROUNDS:-}
 . /ctl/lib.sh
 . /ctl/host.sh
 . /ctl/links.sh
@@ -272,7 +273,7 @@ if [[ ${1:-} == -l ]]; then
 fi
 scenarios=("$@")
 # The longest ones begin first, so that no processor is idle beside the last one.
-((${#scenarios[@]})) || scenarios=(package box rdma-two self drive linux-host paths function-paths host-paths tls auth rdma rdma-host rdma-shared ublk rdma-hostile direct rdma-drive verbs media protection nvmet functions)
+((${#scenarios[@]})) || scenarios=(package box rdma-two self drive linux-host paths function-paths host-paths tls auth rdma rdma-host rdma-shared rdma-paths ublk rdma-hostile direct rdma-drive verbs media protection nvmet functions)
 for name in "${scenarios[@]}"; do
   [[ -f $here/scenarios/$name.sh ]] || { echo "run.sh: no scenario $name (run.sh -l lists them)" >&2; exit 2; }
 done

@@ -176,7 +176,7 @@ impl Front {
         let file = self.file(name).unwrap_or_default();
         match &mut self.server {
             FrontServer::Loop(_) => {
-                let detached = if is_on(&path, &file) { loopdev::detach(&path) } else { Ok(()) };
+                let detached = if loopdev::is_on(&path, &file) { loopdev::detach(&path) } else { Ok(()) };
                 self.table.remove(&file);
                 detached
             }
@@ -266,7 +266,7 @@ impl Front {
         let file = self.file(name).unwrap_or_default();
         let Some(made) = self.devices.get(name) else { return Ok(true) };
         match &mut self.server {
-            FrontServer::Loop(_) if is_on(&made.path, &file) => loopdev::detach_unused(&made.path),
+            FrontServer::Loop(_) if loopdev::is_on(&made.path, &file) => loopdev::detach_unused(&made.path),
             FrontServer::Loop(_) => Ok(true),
             FrontServer::Ublk(server) => server.remove_unused(name),
         }
@@ -300,12 +300,6 @@ impl Front {
             }
         }
     }
-}
-
-/// Whether the loop device at `path` has our `file`: it may have been detached by hand, and its
-/// number reused for another one.
-fn is_on(path: &Path, file: &str) -> bool {
-    loopdev::all().iter().any(|(other, behind)| other == path && behind.ends_with(file))
 }
 
 /// 48 random bits in hexadecimal: short enough for a name in a FUSE request.

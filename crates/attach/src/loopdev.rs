@@ -146,23 +146,47 @@ pub fn all() -> Vec<(PathBuf, PathBuf)> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     let mut found = Vec::new();
     for entry in entries.flatten() {
-        // Does not exist if the loop device has no file.
-        let Ok(backing) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
-        // The kernel appends this if the file is deleted or unmounted.
-        let backing = PathBuf::from(backing.trim_end().trim_end_matches(" (deleted)"));
-        found.push((Path::new("/dev").join(entry.file_name()), backing));
+        if let Some(file) = file_of(&entry.path()) {
+            found.push((Path::new("/dev").join(entry.file_name()), file));
+        }
     }
     found
 }
 
-/// Sets queue parameters that suit a device behind a network. Errors are ignored.
+/// Whether the loop device at `path` has `file`, or one whose path ends with that: it may have been
+/// detached by hand, and its number reused for another one.
+pub(crate) fn is_on(path: &Path, file: &str) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    file_of(&Path::new("/sys/block").join(name)).is_some_and(|behind| behind.ends_with(file))
+}
+
+/// The file of the loop device at a place in /sys.
+fn file_of(place: &Path) -> Option<PathBuf> {
+    // Does not exist if the loop device has no file.
+    let file = std::fs::read_to_string(place.join("loop/backing_file")).ok()?;
+    // The kernel appends this if the file is deleted or unmounted.
+    Some(PathBuf::from(file.trim_end().trim_end_matches(" (deleted)")))
+}
+
+/// Sets queue parameters that suit a device behind a network. Errors are ignored. Each write stops
+/// the queue for tens of milliseconds, so what is as it should be is not written.
 fn tune(path: &Path) {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
     for (file, value) in [("scheduler", "none"), ("rotational", "0"), ("add_random", "0")] {
-        if let Err(error) = std::fs::write(format!("/sys/block/{name}/queue/{file}"), value) {
+        let path = format!("/sys/block/{name}/queue/{file}");
+        if std::fs::read_to_string(&path).is_ok_and(|now| chosen(&now) == value) {
+            continue;
+        }
+        if let Err(error) = std::fs::write(path, value) {
             tracing::debug!(%error, name, file, "not set");
         }
     }
+}
+
+/// The value of a file of /sys, which may have the others, too: `[none] mq-deadline`.
+fn chosen(text: &str) -> &str {
+    let marked = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    marked.map_or(text.trim(), |(value, _)| value)
 }
 
 fn run(arguments: &[&str]) -> Result<String, Error> {
@@ -188,4 +212,14 @@ fn output_of(command: &str, output: &Output) -> Result<String, Error> {
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(Error::Losetup { command: command.to_owned(), message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_that_is_chosen_is_found_among_others() {
+        assert_eq!(["0\n", "[none] mq-deadline\n", "none [bfq] kyber\n", ""].map(chosen), ["0", "none", "bfq", ""]);
+    }
 }

@@ -351,10 +351,16 @@ impl StateDir {
     /// # Errors
     /// The directory cannot be read, or is somebody else's.
     pub fn records(&self) -> Result<Vec<Record>, Error> {
+        self.records_but("")
+    }
+
+    /// The same without one of them, which is not read.
+    pub(crate) fn records_but(&self, but: &str) -> Result<Vec<Record>, Error> {
         let Some(place) = Place::open(&self.base, OwnedBy::MeOrRoot)? else { return Ok(Vec::new()) };
         let mut numbers: Vec<u32> = place.names()?.iter().filter_map(|name| instance_number(name)).collect();
         numbers.sort_unstable();
-        Ok(numbers.into_iter().filter_map(|number| self.record(&place, &format!("nvme{number}"))).collect())
+        let names = numbers.into_iter().map(|number| format!("nvme{number}")).filter(|name| name != but);
+        Ok(names.filter_map(|name| self.record(&place, &name)).collect())
     }
 
     /// What is stored of an instance; `None` if it is gone, or not the directory's owner's.

@@ -11,7 +11,7 @@ use crate::state::{Guard, Record, State, StateDir};
 /// The device of another daemon that is the same namespace as `device` of the controller that `own`
 /// describes.
 pub(crate) fn find(states: &StateDir, _guard: &Guard, own: &State, device: &Device) -> Result<Option<Existing>, Error> {
-    let others = states.records()?.into_iter().filter(|record| record.live && record.name != own.name);
+    let others = states.records_but(&own.name)?.into_iter().filter(|record| record.live);
     Ok(others.into_iter().find_map(|record| claimed_by(&record, own, device)))
 }
 

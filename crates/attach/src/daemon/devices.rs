@@ -237,6 +237,8 @@ impl Devices {
         }
     }
 
+    /// Adds a device. The state file has its path when the next one is claimed, or the scan ends:
+    /// of a thousand it is long.
     fn add(&mut self, nsid: Nsid, served: Option<Served>, problem: Option<String>) {
         let name = format!("{}n{}", instance(&self.directory), nsid.0);
         let described = served.as_ref().map(|served| &served.described);
@@ -282,7 +284,6 @@ impl Devices {
         self.held.retain(|held| held.device.nsid != nsid.0);
         self.held.push(AttachedNamespace { device, namespace });
         self.held.sort_by_key(|held| held.device.nsid);
-        self.publish();
     }
 
     /// Claims a namespace for as long as its device is in the state file.

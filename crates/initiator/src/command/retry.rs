@@ -81,6 +81,14 @@ impl Retry {
     pub fn is_about_path(status: Status) -> bool {
         Self::from_status(status) == Self::Path || status.is(Status::ANA_PERSISTENT_LOSS)
     }
+
+    /// Whether `status` says nothing of the command, but that its queue is going: the connection
+    /// ends, and another one may have another answer. A part of the command may be executed, and no
+    /// more of it will be.
+    #[must_use]
+    pub fn is_about_queue(status: Status) -> bool {
+        status.is(Status::ABORTED_SQ_DELETION) && !status.is_dnr()
+    }
 }
 
 /// The retries of one command.

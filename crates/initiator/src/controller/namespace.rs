@@ -199,6 +199,14 @@ impl Namespace {
         self.check()
     }
 
+    /// Has it stay what other controllers lead to, although one of them has led to something else
+    /// with its identifiers or its number, and is not used for it.
+    pub(crate) fn keep(&self) {
+        self.controller.shared().bindings.keep(&self.bound);
+        // What is known of it was overwritten by what was found there.
+        let _refreshed = self.refresh();
+    }
+
     /// Reads whole blocks from `lba` on; `data` is a multiple of the block size.
     ///
     /// # Errors

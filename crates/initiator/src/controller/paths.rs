@@ -577,6 +577,7 @@ impl Subsystem {
                         elsewhere = first.identifiers(),
                         "the namespace is another one over this path: it is not used for it"
                     );
+                    first.keep();
                 }
                 _ => {
                     first.get_or_insert_with(|| namespace.clone());

@@ -297,6 +297,14 @@ impl Bindings {
         }
     }
 
+    /// Whoever finds the namespace through another controller finds this one, if it is still what
+    /// it was when it was opened.
+    pub(crate) fn keep(&self, bound: &BoundNamespace) {
+        if self.check(bound.binding).is_ok() {
+            self.opened.keep(&bound.opened);
+        }
+    }
+
     /// Whether commands with this binding are sent.
     pub(crate) fn check(&self, binding: Binding) -> Result<(), Error> {
         self.restrictions().check(binding.nsid, Some(binding))

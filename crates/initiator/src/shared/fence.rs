@@ -33,6 +33,11 @@ impl Fence {
         Self { hold, ..Self::default() }
     }
 
+    /// Whether nothing is waited for.
+    pub(crate) fn is_none(&self) -> bool {
+        self.hold.is_zero()
+    }
+
     /// The association is lost. The first time counts.
     pub(crate) fn lose(&self, now: Instant) {
         lock(&self.lost_at).get_or_insert(now);
@@ -77,8 +82,9 @@ impl Fence {
 /// Controllers that neither say how long, nor can be reset by another one of the subsystem, are
 /// taken to end after `otherwise`.
 ///
-/// It rounds the time-out up to its granularity (KAS). Without Keep Alive it never notices that a
-/// host is silent: then only a reset ends it, or [`UNNOTICED`].
+/// It rounds the time-out up to its granularity (KAS), though not beyond [`UNNOTICED`]: any number
+/// may be in that field. Without Keep Alive it never notices that a host is silent: then only a
+/// reset ends it, or that time.
 pub(crate) fn quiesced_after(identify: &IdentifyController, keep_alive: Duration, otherwise: Duration) -> Duration {
     let quiesce = Duration::from_millis(u64::from(identify.cqt.get()));
     if quiesce.is_zero() && identify.ccrl == 0 {
@@ -89,7 +95,8 @@ pub(crate) fn quiesced_after(identify: &IdentifyController, keep_alive: Duration
         return UNNOTICED.max(quiesce).max(otherwise);
     }
     let rounded_ms = keep_alive.as_millis().next_multiple_of(granularity_ms);
-    let keep_alive = Duration::from_millis(u64::try_from(rounded_ms).unwrap_or(u64::MAX));
+    let rounded = Duration::from_millis(u64::try_from(rounded_ms).unwrap_or(u64::MAX));
+    let keep_alive = rounded.min(UNNOTICED.max(keep_alive));
     let is_by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
     keep_alive.saturating_mul(if is_by_traffic { 2 } else { 1 }).saturating_add(quiesce.max(otherwise))
 }
@@ -122,6 +129,23 @@ mod tests {
         let coarse = |kas: u16| IdentifyController { kas: kas.into(), ..identify(2000, 0, 0) };
         assert_eq!([30, 100, 0].map(|kas| after(&coarse(kas), 0)), [8, 12, 600]);
         assert_eq!(quiesced_after(&identify(2000, 1, 0), Duration::ZERO, Duration::ZERO), UNNOTICED);
+    }
+
+    // @test hostile.paths
+    #[test]
+    fn a_controller_may_say_anything_and_is_waited_for_so_long() {
+        let by_traffic = ctratt::TRAFFIC_BASED_KEEP_ALIVE;
+        let identify = IdentifyController {
+            kas: u16::MAX.into(),
+            cqt: u16::MAX.into(),
+            ccrl: u8::MAX,
+            ctratt: by_traffic.into(),
+            ..IdentifyController::default()
+        };
+        let after = |seconds| quiesced_after(&identify, Duration::from_secs(seconds), Duration::ZERO).as_secs();
+        assert_eq!([after(0), after(5), after(1000)], [600, 2 * 600 + 65, 2 * 1000 + 65]);
+        let longest = quiesced_after(&identify, Duration::from_millis(u32::MAX.into()), Duration::MAX);
+        assert_eq!(longest, Duration::MAX, "what the user says counts, and nothing overflows");
     }
 
     #[test]

@@ -98,6 +98,16 @@ impl OpenedNamespaces {
         all.insert(key, Arc::downgrade(&opened));
         opened
     }
+
+    /// A namespace that is still what it was: who finds it from now on finds this one, although
+    /// another controller may have found something else with its identifiers meanwhile.
+    pub(crate) fn keep(&self, opened: &Arc<OpenedNamespace>) {
+        let mut all = lock(&self.0);
+        let key = opened.identity.key();
+        if !all.opened.get(&key).is_some_and(|known| Weak::ptr_eq(known, &Arc::downgrade(opened))) {
+            all.insert(key, Arc::downgrade(opened));
+        }
+    }
 }
 
 impl ByIdentity {
@@ -148,6 +158,8 @@ mod tests {
         assert!(Arc::ptr_eq(&formatted, &open(&all, 1, 1, 12)));
         let (identity, identify) = found(1, 1, 12);
         assert!(!Arc::ptr_eq(&formatted, &all.open(identity, identify, |_| false)));
+        all.keep(&first);
+        assert!(Arc::ptr_eq(&first, &open(&all, 1, 1, 9)), "as it has always been");
     }
 
     #[test]

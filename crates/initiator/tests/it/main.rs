@@ -5,6 +5,7 @@ mod connect;
 mod identity;
 mod io;
 mod loss;
+mod paths;
 mod peer;
 mod queues;
 mod rdma;

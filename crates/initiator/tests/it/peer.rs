@@ -118,6 +118,21 @@ pub struct State {
     pub closed: bool,
     /// Asynchronous events to be sent: dword 0.
     pub events: Vec<u32>,
+    /// Sent for every request of an event, without end: dword 0.
+    pub endless_event: Option<u32>,
+    /// The controller's identifier.
+    pub id: u16,
+    /// Changes Identify Controller before it is sent.
+    pub on_identify: Box<dyn FnMut(&mut IdentifyController) + Send>,
+    /// NMIC of every namespace.
+    pub nmic: u8,
+    /// Log pages by identifier, and how often each was read.
+    pub pages: HashMap<u8, Vec<u8>>,
+    pub pages_read: HashMap<u8, usize>,
+    /// What Cross-Controller Reset is answered with: status and dword 0.
+    pub reset: (Status, u64),
+    /// How often it was sent.
+    pub resets: usize,
     /// Close every connection.
     pub epoch: u64,
     cc: Cc,
@@ -166,6 +181,14 @@ impl Shared {
             log: Vec::new(),
             closed: false,
             events: Vec::new(),
+            endless_event: None,
+            id: 7,
+            on_identify: Box::new(|_| ()),
+            nmic: 0,
+            pages: HashMap::new(),
+            pages_read: HashMap::new(),
+            reset: (Status::INVALID_OPCODE, 0),
+            resets: 0,
             epoch: 0,
             cc: Cc(0),
         };
@@ -435,6 +458,10 @@ impl Executor {
                 Cqe::new(self.event_requests.remove(0), Status::SUCCESS).with_result(u64::from(state.events.remove(0)));
             self.answers.push(Answer::Response(cqe));
         }
+        while let Some(word) = state.endless_event.filter(|_| !self.event_requests.is_empty()) {
+            let cqe = Cqe::new(self.event_requests.remove(0), Status::SUCCESS).with_result(u64::from(word));
+            self.answers.push(Answer::Response(cqe));
+        }
     }
 
     pub fn answer_held(&mut self) {
@@ -492,7 +519,8 @@ impl Executor {
                 }
                 self.queue = connect.qid.0;
                 self.entries = connect.entries;
-                self.respond(sqe, Status::SUCCESS, 7);
+                let id = self.shared.state.lock().unwrap().id;
+                self.respond(sqe, Status::SUCCESS, u64::from(id));
             }
             fabrics::PROPERTY_GET => {
                 let state = self.shared.state.lock().unwrap();
@@ -555,6 +583,13 @@ impl Executor {
                 self.shared.state.lock().unwrap().aborts.push(pair);
                 self.respond(sqe, Status::SUCCESS, 1);
             }
+            admin::CROSS_CONTROLLER_RESET => {
+                let mut state = self.shared.state.lock().unwrap();
+                state.resets += 1;
+                let (status, result) = state.reset;
+                drop(state);
+                self.respond(sqe, status, result);
+            }
             // An opcode of this peer only, which gets no response.
             0xc0 => {}
             _ => self.respond(sqe, Status::SUCCESS, 0),
@@ -562,7 +597,7 @@ impl Executor {
     }
 
     fn identify(&self, sqe: &Sqe) -> Vec<u8> {
-        let state = self.shared.state.lock().unwrap();
+        let mut state = self.shared.state.lock().unwrap();
         let cns = Cns(sqe.cdw10.to_bytes()[0]);
         if cns == Cns::CONTROLLER {
             let mut data = IdentifyController::default();
@@ -576,6 +611,8 @@ impl Executor {
             data.nn = 1024.into();
             data.vwc = state.vwc;
             data.oncs = 0x10c.into();
+            data.cntlid = state.id.into();
+            (state.on_identify)(&mut data);
             return data.as_bytes().to_vec();
         }
         if cns == Cns::ACTIVE_NAMESPACE_LIST {
@@ -605,6 +642,7 @@ impl Executor {
                 data.dps = 1;
             }
             data.nsattr = state.nsattr;
+            data.nmic = state.nmic;
             data.nguid = ids.nguid;
             data.eui64 = ids.eui64;
         }
@@ -612,8 +650,9 @@ impl Executor {
     }
 
     fn log_page(&self, sqe: &Sqe) -> Vec<u8> {
-        let state = self.shared.state.lock().unwrap();
+        let mut state = self.shared.state.lock().unwrap();
         let get = GetLogPage::decode(sqe);
+        *state.pages_read.entry(get.lid.0).or_default() += 1;
         let mut page = match get.lid {
             Lid::DISCOVERY => {
                 let header = DiscoveryHeader {
@@ -628,7 +667,7 @@ impl Executor {
             Lid::CHANGED_NAMESPACES => {
                 ChangedNamespaces::new(state.changed.iter().copied().map(Nsid)).as_bytes().to_vec()
             }
-            _ => Vec::new(),
+            lid => state.pages.get(&lid.0).cloned().unwrap_or_default(),
         };
         page.resize(usize::try_from(get.bytes).unwrap(), 0);
         page

@@ -5,7 +5,7 @@
 //! a path that does not answer keeps no other waiting. It is a sequence: a thread runs it to its
 //! end, and the caller of a stepped host steps it ([`crate::stepped`]).
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
 
 use ebof_nvme::command::{ControllerInstance, is_reset_at_once};
@@ -32,7 +32,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the last answer may take of a path that has not answered, while others do.
 const ANSWER_AGAIN: Duration = Duration::from_millis(100);
 /// How often a path is looked at that has outstanding commands, while there are other paths.
-const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+const PROBE_INTERVAL: Duration = Duration::from_millis(400);
 /// Pauses between two attempts to have a controller reset, doubled up to the last.
 const RESET_PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 /// How often the access is read again that has changed while it was read.
@@ -154,6 +154,17 @@ impl Keeper {
 
     fn note_lost(&mut self, info: &Info) {
         let fence = &info.fence;
+        if fence.is_none() {
+            static TOLD: Once = Once::new();
+            let address = self.path.controller.options().address();
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    %address,
+                    "writes are repeated although the lost controller may still execute them: it offers neither \
+                     Cross-Controller Reset nor a Command Quiesce Time; --fence-tmo has them wait"
+                );
+            });
+        }
         if self.lost.iter().any(|lost| Arc::ptr_eq(&lost.fence, fence)) || fence.is_over(self.now()) {
             return;
         }

@@ -314,6 +314,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
         let user = sent.user;
         // A network card that did not release the data after a loss: they cannot be sent again.
         let is_gone = sent.has_data && matches!(data, Data::None);
+        let is_repeatable = !is_gone && sent.fate() != Fate::Fail;
         match result {
             Ok(cqe) if cqe.status().is_success() => {
                 if let Some(began) = sent.began {
@@ -321,7 +322,7 @@ impl<B: IoBuffer + 'static> PathQueue<B> {
                 }
                 Some(Completion { user, result: Ok(cqe), data })
             }
-            Ok(cqe) if Retry::is_about_path(cqe.status()) => {
+            Ok(cqe) if Retry::is_about_path(cqe.status()) || (is_repeatable && Retry::is_about_queue(cqe.status())) => {
                 let verdict = self.lanes.judge_status(lane, Some(self.head), self.nsid, cqe.status());
                 let command = self.keep(lane, Waiting { sent, data }, verdict)?;
                 Some(Completion { user, result: Ok(cqe), data: command.data })

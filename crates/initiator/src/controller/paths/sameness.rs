@@ -164,26 +164,32 @@ pub(super) async fn bind(path: &Path, head: &Namespace, waiter: &Waiter) -> Resu
         Err(Error::NoSuchNamespace(_)) => return Ok(()),
         Err(error) => return Err(AddPathError::Queues(error)),
     };
-    if !is_shared(head) || !is_shared(&namespace) {
-        return Err(AddPathError::Private { nsid });
-    }
-    let there = describe(&namespace);
-    let differs = || here.iter().zip(&there).find(|((_, here), (_, there))| here != there);
-    if let Some(((what, here), (_, there))) = differs() {
-        // What is known of it was overwritten by what was found there.
-        let _refreshed = head.refresh();
-        return Err(AddPathError::Namespace { nsid, what, here: here.clone(), there: there.clone() });
-    }
-    if head.head() != namespace.head() {
-        let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
-        return Err(AddPathError::Namespace { nsid, what, here, there });
-    }
+    compare(head, &here, &namespace).inspect_err(|_| head.keep())?;
     // A stepped host has no queue that waits for a report.
     let reserved = if waiter.is_stepped() { None } else { reservations::differ(head, &namespace) };
     if let Some((here, there)) = reserved {
         return Err(AddPathError::Namespace { nsid, what: "reservations", here, there });
     }
     path.bind(namespace);
+    Ok(())
+}
+
+/// Compares a namespace with what was found with its number over another path. `here` was said of
+/// it before.
+fn compare(head: &Namespace, here: &[(&'static str, String); 4], namespace: &Namespace) -> Result<(), AddPathError> {
+    let nsid = head.nsid();
+    if !is_shared(head) || !is_shared(namespace) {
+        return Err(AddPathError::Private { nsid });
+    }
+    let there = describe(namespace);
+    let differs = || here.iter().zip(&there).find(|((_, here), (_, there))| here != there);
+    if let Some(((what, here), (_, there))) = differs() {
+        return Err(AddPathError::Namespace { nsid, what, here: here.clone(), there: there.clone() });
+    }
+    if head.head() != namespace.head() {
+        let (what, here, there) = ("list of descriptors", "one".to_owned(), "another".to_owned());
+        return Err(AddPathError::Namespace { nsid, what, here, there });
+    }
     Ok(())
 }
 
