@@ -8,8 +8,9 @@
 //!
 //! | layer | folder | what is in it |
 //! |---|---|---|
-//! | 7 | `ebof/main.rs` | the verb `serve` beside those of `ebof_cli`, and logging |
-//! | 6 | `serve` | `serve` from its arguments to its end; what could not be had at the start, what the state directory remembers |
+//! | 8 | `ebof/main.rs` | the verb `serve` beside those of `ebof_cli`, and logging |
+//! | 7 | `serve` | `serve` from its arguments to its end; what could not be had at the start, what the state directory remembers |
+//! | 6 | `mdns` | tells other machines where discovery is, by multicast DNS |
 //! | 5 | `https` | management over the network, and the web page |
 //! | 4 | `control` | the control socket |
 //! | 3 | `managed` | what is managed, for all who reach it; the audit log |

@@ -98,7 +98,8 @@ impl Browser {
         }
     }
 
-    /// Forgets all answers if there are too many, and asks nobody for a while. What was found stays.
+    /// Forgets all answers if there are too many, and asks nobody for a while. What was found
+    /// stays.
     fn bound(&mut self) {
         if self.counted_at.elapsed() < COUNT_INTERVAL {
             return;
@@ -185,7 +186,8 @@ impl Known {
     }
 }
 
-/// What can be used of an answer; of its addresses the one that was used before, if it still has it.
+/// What can be used of an answer; of its addresses the one that was used before, if it still has
+/// it.
 fn neighbour_of(resolved: &ResolvedService, before: Option<&Neighbour>) -> Option<Neighbour> {
     let name = printable(resolved.fullname.strip_suffix(SERVICE)?.trim_end_matches('.'));
     let text = |key| resolved.txt_properties.get(key).and_then(|property| property.val());

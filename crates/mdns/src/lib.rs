@@ -13,8 +13,8 @@ use thiserror::Error;
 pub use announce::{Announcement, Announcer};
 pub use browse::{Browser, Neighbour, SERVICES_MAX, Sighting};
 
-/// The name of the thread of `mdns-sd`. What it reads is anybody's, and nobody waits for it: where a
-/// panic ends a process, this one's need not.
+/// The name of the thread of `mdns-sd`. What it reads is anybody's, and nobody waits for it: where
+/// a panic ends a process, this one's need not.
 pub const THREAD: &str = "mDNS_daemon";
 
 /// What discovery services are (TP8009), on this network.
@@ -33,3 +33,7 @@ const TRANSPORTS: [(&str, &str); 2] = [("tcp", "tcp"), ("rdma", "roce")];
 #[derive(Debug, Error)]
 #[error("multicast DNS: {0}")]
 pub struct MdnsError(#[from] mdns_sd::Error);
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+struct Readme;

@@ -2,13 +2,13 @@
 //! was not flushed. It completes requests when its owner says so ([`Disk::advance`]), in the order
 //! of times that its seed gives them.
 
+mod change;
 mod fault;
 pub mod image;
 mod late;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,7 @@ use ebof_clock::Clock;
 use crate::model::LBA_BITS;
 use crate::random::Random;
 
+use change::{UnflushedChange, What, lose};
 use fault::refused;
 pub use fault::{DiskFault, FaultKind};
 use image::Image;
@@ -67,52 +68,13 @@ struct Pending {
     at_latest: Option<Instant>,
 }
 
-/// A change that is not durable yet.
-struct Change {
-    number: u64,
-    offset: u64,
-    what: What,
-    /// It was completed as durable: what came before it on these bytes cannot come back.
-    certain: bool,
-}
-
-enum What {
-    Bytes(Vec<u8>),
-    Zeros(u64),
-}
-
-impl Change {
-    fn new(number: u64, offset: u64, what: What) -> Self {
-        Self { number, offset, what, certain: false }
-    }
-
-    fn len(&self) -> u64 {
-        match &self.what {
-            What::Bytes(bytes) => bytes.len() as u64,
-            What::Zeros(len) => *len,
-        }
-    }
-
-    fn apply(&self, image: &mut Image) {
-        self.apply_part(image, 0..self.len());
-    }
-
-    fn apply_part(&self, image: &mut Image, part: Range<u64>) {
-        let within = |position: u64| usize::try_from(position).expect("a request is in memory");
-        match &self.what {
-            What::Bytes(bytes) => image.write(self.offset + part.start, &bytes[within(part.start)..within(part.end)]),
-            What::Zeros(_) => image.zero(self.offset + part.start, part.end - part.start),
-        }
-    }
-}
-
 struct State {
     random: Random,
     /// With everything that was completed.
     current: Image,
     /// What a power loss leaves at least.
     durable: Image,
-    changes: Vec<Change>,
+    changes: Vec<UnflushedChange>,
     pending: Vec<Pending>,
     /// Requests and changes so far.
     next: u64,
@@ -125,7 +87,7 @@ struct State {
     power: Option<u64>,
     is_off: bool,
     /// What was being written when the power went.
-    interrupted: Option<Change>,
+    interrupted: Option<UnflushedChange>,
     /// Nothing is completed before then.
     stands_until: Option<Instant>,
     /// Words that must not come any more, and one that did.
@@ -298,7 +260,7 @@ impl Disk {
     /// What was replaced by what in blocks since the last call: the first words of both. From the
     /// first call on.
     pub(crate) fn take_replaced(&self) -> Vec<(u64, u64)> {
-        std::mem::replace(&mut self.state().replaced, Some(Vec::new())).unwrap_or_default()
+        self.state().replaced.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Some of the next requests to blocks of namespaces take so long; others overtake them.
@@ -419,36 +381,6 @@ impl Disk {
     }
 }
 
-/// Brings to the medium what a power loss leaves of changes that were not flushed.
-fn lose(loss: Loss, changes: &[Change], durable: &mut Image, sector: u64, random: &mut Random) {
-    let end = random.index(changes.len() + 1);
-    for (at, change) in changes.iter().enumerate() {
-        let kept = match loss {
-            _ if change.certain => 100,
-            Loss::Everything => 0,
-            Loss::Tail if at == end => 50,
-            Loss::Tail => {
-                if at < end {
-                    100
-                } else {
-                    0
-                }
-            }
-            Loss::Some => 100 * random.below(2),
-            Loss::Sectors => 85 * u64::from(random.percent(60)),
-        };
-        if kept == 100 {
-            change.apply(durable);
-        } else if kept > 0 {
-            for start in (0..change.len()).step_by(usize::try_from(sector).expect("few")) {
-                if random.percent(kept) {
-                    change.apply_part(durable, start..(start + sector).min(change.len()));
-                }
-            }
-        }
-    }
-}
-
 impl State {
     /// When a request is over.
     fn due(&self, pending: &Pending) -> Instant {
@@ -457,20 +389,26 @@ impl State {
     }
 
     /// The changes of requests that have not ended, in their order.
-    fn under_way(&mut self) -> Vec<Change> {
+    fn under_way(&mut self) -> Vec<UnflushedChange> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.sort_by_key(|pending| pending.number);
-        let mut changes: Vec<Change> = self.interrupted.take().into_iter().collect();
+        let mut changes: Vec<UnflushedChange> = self.interrupted.take().into_iter().collect();
         for Pending { number, request, .. } in pending {
             match request.operation {
                 Operation::Write { offset, len, data, .. } => {
-                    changes.push(Change::new(number, offset, What::Bytes(data.gather(len).as_slice()[..len].to_vec())));
+                    changes.push(UnflushedChange::new(
+                        number,
+                        offset,
+                        What::Bytes(data.gather(len).as_slice()[..len].to_vec()),
+                    ));
                 }
                 Operation::WriteZeroes { offset, len, .. } => {
-                    changes.push(Change::new(number, offset, What::Zeros(len)));
+                    changes.push(UnflushedChange::new(number, offset, What::Zeros(len)));
                 }
                 Operation::Deallocate { ranges } => changes.extend(
-                    ranges.iter().map(|range| Change::new(number, range.start, What::Zeros(range.end - range.start))),
+                    ranges
+                        .iter()
+                        .map(|range| UnflushedChange::new(number, range.start, What::Zeros(range.end - range.start))),
                 ),
                 Operation::Read { .. } | Operation::Flush => {}
             }
@@ -484,7 +422,7 @@ impl State {
         if let Operation::Write { offset, len, data, .. } = &request.operation {
             let what = What::Bytes(data.gather(*len).as_slice()[..*len].to_vec());
             let number = self.number();
-            self.interrupted = Some(Change::new(number, *offset, what));
+            self.interrupted = Some(UnflushedChange::new(number, *offset, what));
         }
     }
 
@@ -583,7 +521,7 @@ impl State {
 
     fn change(&mut self, offset: u64, what: What, certain: bool, profile: &Profile) {
         let number = self.number();
-        let change = Change { number, offset, what, certain };
+        let change = UnflushedChange { number, offset, what, certain };
         self.note_replaced(&change);
         change.apply(&mut self.current);
         let sector = u64::from(profile.sector_bytes);
@@ -592,12 +530,12 @@ impl State {
         self.unreadable.retain(|sector| !mended.contains(sector));
         self.changes.push(change);
         if self.changes.len() > CHANGES_MAX {
-            let older: Vec<Change> = self.changes.drain(..CHANGES_MAX / 2).collect();
+            let older: Vec<UnflushedChange> = self.changes.drain(..CHANGES_MAX / 2).collect();
             older.iter().for_each(|change| change.apply(&mut self.durable));
         }
     }
 
-    fn note_replaced(&mut self, change: &Change) {
+    fn note_replaced(&mut self, change: &UnflushedChange) {
         let (Some(replaced), What::Bytes(bytes)) = (&mut self.replaced, &change.what) else { return };
         for (at, block) in (change.offset..).step_by(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES)) {
             let mut before = [0; 8];
@@ -609,7 +547,7 @@ impl State {
 
     fn flush(&mut self, covers: u64) {
         let end = self.changes.iter().position(|change| change.number > covers).unwrap_or(self.changes.len());
-        let covered: Vec<Change> = self.changes.drain(..end).collect();
+        let covered: Vec<UnflushedChange> = self.changes.drain(..end).collect();
         covered.iter().for_each(|change| change.apply(&mut self.durable));
     }
 }

@@ -24,14 +24,12 @@
 //! | 2 | `disk` | a disk that forgets with the power what was not flushed, and its image |
 //! | 2 | `story` | acts, one after the other: played, replayed, made shorter |
 //! | 2 | `transport` | streams, an RDMA network, the host's end of a queue, and how the initiator reaches a target |
-//! | 1 | `drive` | the threads of a drive as parts that have turns |
 //! | 1 | `model` | what hosts may see |
 //! | 1 | `random` | a repeatable source of numbers |
 #![forbid(unsafe_code)]
 
 pub mod administration;
 pub mod disk;
-mod drive;
 pub mod functions;
 pub mod host;
 pub mod medium;

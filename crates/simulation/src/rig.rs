@@ -4,6 +4,7 @@
 //! what may be seen of them is the level's.
 
 pub mod acts;
+pub(crate) mod drive;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

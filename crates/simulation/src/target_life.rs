@@ -18,9 +18,9 @@ use ebof_nvme::Nqn;
 use ebof_server::{Environment, KeyPlaces, RdmaNetwork, Settings, SteppedTarget, Storage, TextStore};
 
 use crate::disk::Disk;
-use crate::drive;
 use crate::host::secrets::SecretStore;
 use crate::rig;
+use crate::rig::drive;
 use crate::story::Failure;
 use crate::transport::fabric::{Fabric, TARGET};
 use crate::transport::stream::End;

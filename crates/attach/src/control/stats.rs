@@ -42,8 +42,8 @@ pub struct CountedPath {
     pub id: u32,
     /// Commands that are under way on it.
     pub in_flight: u64,
-    /// What has succeeded over it: reads, writes (and Write Zeroes), others. Each command counts for
-    /// the path that has answered it at last, with all of its time.
+    /// What has succeeded over it: reads, writes (and Write Zeroes), others. Each command counts
+    /// for the path that has answered it at last, with all of its time.
     pub kinds: [CountedKind; KINDS],
     /// How long a command takes on it, microseconds, as the policy `latency` measures it.
     pub latency_us: Option<u32>,
@@ -88,12 +88,17 @@ pub struct CountedKind {
 
 impl Stats {
     /// Of what was counted.
-    pub(crate) fn of(sums: &Sums, paths: &[PathReport], troubles: impl IntoIterator<Item = (Trouble, u64)>) -> Self {
-        let queues = sums.queues.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id.into(), sum));
-        let namespaces = sums.namespaces.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::of(id, sum));
+    pub(crate) fn from_counted(
+        sums: &Sums,
+        paths: &[PathReport],
+        troubles: impl IntoIterator<Item = (Trouble, u64)>,
+    ) -> Self {
+        let queues = sums.queues.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::from_sum(id.into(), sum));
+        let namespaces = sums.namespaces.iter().take(ROWS_MAX).map(|(&id, sum)| Counted::from_sum(id, sum));
         let troubles = troubles.into_iter().filter(|(_, count)| *count > 0);
         let troubles = troubles.map(|(trouble, count)| (trouble.name().to_owned(), count)).collect();
-        let paths = paths.iter().take(ROWS_MAX).map(|report| CountedPath::of(report, sums.paths.get(&report.id.0)));
+        let paths =
+            paths.iter().take(ROWS_MAX).map(|report| CountedPath::from_report(report, sums.paths.get(&report.id.0)));
         Self { queues: queues.collect(), namespaces: namespaces.collect(), paths: paths.collect(), troubles }
     }
 
@@ -108,8 +113,8 @@ impl Stats {
 }
 
 impl Counted {
-    fn of(id: u32, sum: &Sum) -> Self {
-        Self { id, in_flight: sum.in_flight, kinds: sum.counters.kinds.each_ref().map(CountedKind::of) }
+    fn from_sum(id: u32, sum: &Sum) -> Self {
+        Self { id, in_flight: sum.in_flight, kinds: sum.counters.kinds.each_ref().map(CountedKind::from_counters) }
     }
 
     /// The counters.
@@ -120,13 +125,13 @@ impl Counted {
 }
 
 impl CountedPath {
-    fn of(report: &PathReport, counted: Option<&ObjectCounters>) -> Self {
+    fn from_report(report: &PathReport, counted: Option<&ObjectCounters>) -> Self {
         let troubles = report.controller.troubles();
         let repeated = troubles.into_iter().find(|(trouble, _)| *trouble == Trouble::Repeated);
         Self {
             id: report.id.0,
             in_flight: report.in_flight.into(),
-            kinds: counted.map(|counted| counted.kinds.each_ref().map(CountedKind::of)).unwrap_or_default(),
+            kinds: counted.map(|counted| counted.kinds.each_ref().map(CountedKind::from_counters)).unwrap_or_default(),
             latency_us: report.latency_us,
             failovers: report.failovers,
             repeated: repeated.map_or(0, |(_, count)| count),
@@ -144,7 +149,7 @@ impl CountedPath {
 }
 
 impl CountedKind {
-    fn of(kind: &KindCounters) -> Self {
+    fn from_counters(kind: &KindCounters) -> Self {
         let KindCounters { commands, bytes, errors, latency_sum_us, latency } = kind;
         let latency = latency.0.iter().copied().enumerate().filter(|(_, commands)| *commands > 0).collect();
         Self { commands: *commands, bytes: *bytes, errors: *errors, latency_sum_us: *latency_sum_us, latency }
@@ -182,7 +187,8 @@ mod tests {
         }
         let sums = sums(&[counting.seen()]);
         let text =
-            serde_json::to_string(&Stats::of(&sums, &[], [(Trouble::DataDigest, 7), (Trouble::Lost, 0)])).unwrap();
+            serde_json::to_string(&Stats::from_counted(&sums, &[], [(Trouble::DataDigest, 7), (Trouble::Lost, 0)]))
+                .unwrap();
         let back: Stats = serde_json::from_str(&text).unwrap();
         assert_eq!((back.queues[0].id, back.namespaces[0].id), (3, 1));
         assert_eq!(back.bounded().troubles, BTreeMap::from([("data-digest".to_owned(), 7)]));

@@ -151,7 +151,7 @@ fn status(shared: &Shared) -> Answer {
 /// Puts what the threads have counted into `data`.
 fn counted(shared: &Shared, data: &mut Vec<u8>) -> Answer {
     let sums = counting::sums(&shared.tallies);
-    match serde_json::to_vec(&Stats::of(&sums, &shared.subsystem.paths(), shared.subsystem.troubles())) {
+    match serde_json::to_vec(&Stats::from_counted(&sums, &shared.subsystem.paths(), shared.subsystem.troubles())) {
         Ok(told) => *data = told,
         Err(error) => return Answer::Failed { message: error.to_string() },
     }

@@ -8,26 +8,27 @@ mod changes;
 mod mailbox;
 mod neighbourhood;
 mod own;
+mod service;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use ebof_attach::state::Record;
 use ebof_attach::{Kind, Select};
-use ebof_initiator::DiscoveryLog;
 use ebof_mdns::Neighbour;
 use ebof_nvme::log::SubsystemType;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::changes::Changes;
 use self::mailbox::Mailbox;
-use self::neighbourhood::{Neighbourhood, News};
+use self::neighbourhood::{NeighbourChanges, Neighbourhood};
 use self::own::OwnConnections;
+use self::service::FollowedService;
 use self::watch::{Heard, ServiceWatch};
 use super::everything::{CONNECTS_MAX, Everything, Fate, Path, REFERRALS_MAX, left_out};
 use super::fabric::{FabricArgs, same_host};
@@ -61,7 +62,7 @@ pub(super) struct Persistent {
     global: Global,
     changes: Changes,
     places: Places,
-    services: HashMap<usize, Service>,
+    services: HashMap<usize, FollowedService>,
     /// What looks for more services, by the numbers of their threads.
     neighbourhoods: HashMap<usize, Neighbourhood>,
     next: usize,
@@ -76,23 +77,6 @@ pub(super) struct Persistent {
     has_told_too_many_connections: bool,
     /// What was wrong with the exclusions last.
     wrong: String,
-}
-
-/// A service, and what its last log has.
-struct Service {
-    held: HeldService,
-    /// Whether somebody has named it, and no other service.
-    is_named: bool,
-    stop: Arc<AtomicBool>,
-    log: Option<DiscoveryLog>,
-    /// Whether it has no connection now.
-    is_away: bool,
-    /// The paths to subsystems in it.
-    listed: HashSet<Path>,
-    /// The services that it refers to.
-    refers: Vec<FabricArgs>,
-    /// What was said of those that are not asked.
-    unasked: Vec<String>,
 }
 
 impl Persistent {
@@ -171,7 +155,7 @@ impl Persistent {
         thread
             .spawn(move || watch.run(|heard| outlet.tell(heard)))
             .context("starting a thread for a discovery service")?;
-        self.services.insert(id, Service::new(held, is_named, stop));
+        self.services.insert(id, FollowedService::new(held, is_named, stop));
         Ok(())
     }
 
@@ -199,7 +183,7 @@ impl Persistent {
     /// Holds services that have appeared on the network, and lets go of those that have gone.
     fn meet(&mut self, id: usize, there: &[Neighbour]) -> anyhow::Result<()> {
         let Some(here) = self.neighbourhoods.get_mut(&id) else { return Ok(()) };
-        let News { new, gone } = here.look(there);
+        let NeighbourChanges { new, gone } = here.update(there);
         for neighbour in new {
             let Some(here) = self.neighbourhoods.get_mut(&id) else { return Ok(()) };
             let Some(service) = neighbours::service_of(&here.held.service.fabric, &neighbour) else { continue };
@@ -404,7 +388,7 @@ impl Persistent {
     /// Lets go of what no service lists any more. As long as there is a log with more records than
     /// are read, it is not known what has vanished.
     fn let_go(&mut self) {
-        let is_known = self.services.values().all(Service::is_whole);
+        let is_known = self.services.values().all(FollowedService::is_whole);
         let is_listed = |path: &Path| self.services.values().any(|service| service.listed.contains(path));
         let vanished: Vec<Path> = self.fates.keys().filter(|path| !is_listed(path)).cloned().collect();
         for path in vanished {
@@ -478,14 +462,14 @@ impl Persistent {
     /// other.
     fn drop_unreferred(&mut self) {
         // The records that are not read may refer to them.
-        if !self.services.values().all(Service::is_whole) {
+        if !self.services.values().all(FollowedService::is_whole) {
             return;
         }
         let mut reached: HashSet<usize> =
             self.services.iter().filter(|(_, service)| service.is_named).map(|(id, _)| *id).collect();
         loop {
             let refers: Vec<&FabricArgs> = reached.iter().flat_map(|id| &self.services[id].refers).collect();
-            let is_new = |(id, service): &(&usize, &Service)| {
+            let is_new = |(id, service): &(&usize, &FollowedService)| {
                 !reached.contains(id) && refers.iter().any(|fabric| fabric.is_place_of(&service.held.service.fabric))
             };
             let new: Vec<usize> = self.services.iter().filter(is_new).map(|(id, _)| *id).collect();
@@ -528,7 +512,7 @@ impl Persistent {
         let delay = self.retry.map_or(RETRY.0, |(_, delay)| (delay * 2).min(RETRY.1));
         let failed = self.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Failed(_)));
         let failed: Vec<Path> = failed.map(|(path, _)| path.clone()).collect();
-        let has_failed = |service: &Service| failed.iter().any(|path| service.listed.contains(path));
+        let has_failed = |service: &FollowedService| failed.iter().any(|path| service.listed.contains(path));
         let ids: Vec<usize> =
             self.services.iter().filter(|(_, service)| has_failed(service)).map(|(id, _)| *id).collect();
         for id in ids {
@@ -541,38 +525,6 @@ impl Persistent {
 
     fn tell(&self, change: &str, details: &[(&'static str, &str)], text: &str) {
         self.changes.tell(change, details, text);
-    }
-}
-
-impl Service {
-    fn new(held: HeldService, is_named: bool, stop: Arc<AtomicBool>) -> Self {
-        Self {
-            held,
-            is_named,
-            stop,
-            log: None,
-            is_away: true,
-            listed: HashSet::new(),
-            refers: Vec::new(),
-            unasked: Vec::new(),
-        }
-    }
-
-    /// Whether no record of its log was left out.
-    fn is_whole(&self) -> bool {
-        self.log.as_ref().is_none_or(|log| log.left_out == 0)
-    }
-
-    /// Says why services that it refers to are not asked, where it is news.
-    fn tell_unasked(&mut self, unasked: Vec<String>) {
-        unasked.iter().filter(|reason| !self.unasked.contains(reason)).for_each(|reason| say(reason));
-        self.unasked = unasked;
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
     }
 }
 

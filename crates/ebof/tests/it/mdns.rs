@@ -1,5 +1,5 @@
-//! Discovery services that are told and found by multicast DNS, on a network of the test's own; with
-//! avahi as the judge where it is installed.
+//! Discovery services that are told and found by multicast DNS, on a network of the test's own;
+//! with avahi as the judge where it is installed.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -83,6 +83,7 @@ avahi-daemon -k
 "#;
 
 /// What a script has printed, by its headings; `None` where there can be no such network.
+#[expect(clippy::print_stdout, reason = "says what it skips")]
 fn run(script: &str, tools: &[&str]) -> Option<HashMap<String, String>> {
     let has = |tool: &&str| {
         Command::new("sh").args(["-c", &format!("command -v {tool}")]).output().is_ok_and(|it| it.status.success())

@@ -155,7 +155,7 @@ fn a_command_that_was_lost_with_its_path_is_executed_once() {
         std::thread::scope(|scope| {
             let replaced = scope.spawn(|| register(&namespace, RegisterAction::Replace, old, new));
             if mode == MUTE {
-                eventually(|| seen().of(host_id).filter(|one| one.key == new).copied());
+                eventually(|| seen().registrant(host_id).filter(|one| one.key == new).copied());
             } else {
                 std::thread::sleep(Duration::from_millis(200));
                 assert_eq!(seen(), before);
@@ -164,7 +164,7 @@ fn a_command_that_was_lost_with_its_path_is_executed_once() {
             replaced.join().unwrap().unwrap();
         });
         let after = seen();
-        assert_eq!((after.of(host_id).unwrap().key, after.generation), (new, before.generation + 1));
+        assert_eq!((after.registrant(host_id).unwrap().key, after.generation), (new, before.generation + 1));
         relays[0].set(PASSES);
     }
     // What is refused stays refused.

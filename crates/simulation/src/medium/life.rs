@@ -10,8 +10,8 @@ use ebof_medium::{Medium, Options, Stepper, Store, open_stepped};
 
 use super::world::CAPACITY;
 use crate::disk::Disk;
-use crate::drive;
 use crate::rig;
+use crate::rig::drive;
 use crate::story::{Failure, fail};
 
 /// Requests of hosts at a time.

@@ -161,7 +161,7 @@ pub(super) fn story(random: &mut Random) -> Vec<Act<What>> {
 fn lost_write(random: &mut Random, trouble: What) -> Vec<What> {
     let lag = |random: &mut Random| {
         let time = Duration::from_millis(8 << random.below(13));
-        What::System(SystemAct::Lag { count: 1 + random.below(2) as u32, writes: true, time })
+        What::System(SystemAct::Lag { count: 1 + u32::from(random.percent(50)), writes: true, time })
     };
     let block = random.below(BLOCKS);
     let write = |random: &mut Random| What::Io {

@@ -32,7 +32,7 @@ struct Met {
 
 /// What follows from what is there.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct NeighbourChanges {
     /// To be held.
     pub(super) new: Vec<Neighbour>,
     /// Not there any more: let go, unless their connections are there.
@@ -45,8 +45,8 @@ impl Neighbourhood {
     }
 
     /// These are there now, and no others.
-    pub(super) fn look(&mut self, there: &[Neighbour]) -> News {
-        let mut news = News::default();
+    pub(super) fn update(&mut self, there: &[Neighbour]) -> NeighbourChanges {
+        let mut news = NeighbourChanges::default();
         let is_there = |name: &str, met: &Met| there.iter().any(|it| it.name == name && *it == met.neighbour);
         self.met.retain(|name, met| {
             met.is_gone = !is_there(name, met);
@@ -115,19 +115,22 @@ mod tests {
         let (one, two, moved) =
             (neighbour("one", "192.0.2.1"), neighbour("two", "192.0.2.2"), neighbour("one", "192.0.2.9"));
         let there = [one.clone(), two.clone()];
-        assert_eq!(here.look(&there), News { new: there.to_vec(), gone: vec![] });
+        assert_eq!(here.update(&there), NeighbourChanges { new: there.to_vec(), gone: vec![] });
         assert_eq!((here.meet(one.clone(), Some(1)), here.meet(two.clone(), None)), (None, None));
-        assert_eq!(here.look(&there), News::default());
+        assert_eq!(here.update(&there), NeighbourChanges::default());
         // One goes, and comes back before its connection is lost.
-        assert_eq!(here.look(&[two.clone()]), News { new: vec![], gone: vec![1] });
+        assert_eq!(here.update(std::slice::from_ref(&two)), NeighbourChanges { new: vec![], gone: vec![1] });
         assert!(here.has_lost(1));
-        assert_eq!(here.look(&there), News::default());
+        assert_eq!(here.update(&there), NeighbourChanges::default());
         assert!(!here.has_lost(1));
         // It is somewhere else.
-        assert_eq!(here.look(&[moved.clone()]), News { new: vec![moved.clone()], gone: vec![1] });
+        assert_eq!(
+            here.update(std::slice::from_ref(&moved)),
+            NeighbourChanges { new: vec![moved.clone()], gone: vec![1] }
+        );
         assert_eq!(here.meet(moved.clone(), Some(3)), Some(1));
-        assert_eq!((here.has_lost(1), here.look(&[])), (true, News { new: vec![], gone: vec![3] }));
+        assert_eq!((here.has_lost(1), here.update(&[])), (true, NeighbourChanges { new: vec![], gone: vec![3] }));
         here.forget(3);
-        assert_eq!(here.look(&[moved.clone()]), News { new: vec![moved], gone: vec![] });
+        assert_eq!(here.update(std::slice::from_ref(&moved)), NeighbourChanges { new: vec![moved], gone: vec![] });
     }
 }

@@ -1,7 +1,7 @@
 //! What follows from the logs of held services, without anything that is connected.
 
 use clap::Parser as _;
-use ebof_initiator::Which;
+use ebof_initiator::{DiscoveryLog, Which};
 use ebof_nvme::log::DiscoveryEntry;
 
 use super::*;
@@ -34,7 +34,7 @@ fn held(directory: &std::path::Path) -> Persistent {
     for id in [0, 1] {
         let service = DiscoveryService::new(options_of("-t tcp -a 192.0.2.1").unwrap());
         let held = HeldService { service, front: Kind::default(), first_log: None };
-        persistent.services.insert(id, Service::new(held, true, Arc::default()));
+        persistent.services.insert(id, FollowedService::new(held, true, Arc::default()));
     }
     persistent
 }

@@ -65,7 +65,7 @@ struct Fences {
 
 impl Fences {
     /// Adds up those that are over.
-    fn settle(&mut self, now: Instant) {
+    fn add_up(&mut self, now: Instant) {
         let over = self.present.extract_if(.., |fence| fence.is_over(now));
         self.stood = over.fold(self.stood, |sum, fence| sum.saturating_add(fence.stood(now)));
     }
@@ -243,7 +243,7 @@ impl Path {
         if fence.is_over(now) || fences.present.iter().any(|known| Arc::ptr_eq(known, fence)) {
             return;
         }
-        fences.settle(now);
+        fences.add_up(now);
         fences.present.push(Arc::clone(fence));
         fences.count += 1;
     }
@@ -252,7 +252,7 @@ impl Path {
     pub(super) fn fences(&self) -> (u64, Duration) {
         let now = self.controller.shared().waiter.time.now();
         let mut fences = lock(&self.fences);
-        fences.settle(now);
+        fences.add_up(now);
         let standing = fences.present.iter().map(|fence| fence.stood(now));
         (fences.count, standing.fold(fences.stood, Duration::saturating_add))
     }

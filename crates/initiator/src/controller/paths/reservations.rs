@@ -247,7 +247,7 @@ fn read(mut run: impl FnMut(Sqe, &mut [u8]) -> Result<(), Error>) -> Result<Rese
 impl Reservations {
     /// The registration of a host.
     #[must_use]
-    pub fn of(&self, host: HostId) -> Option<&ReservationRegistrant> {
+    pub fn registrant(&self, host: HostId) -> Option<&ReservationRegistrant> {
         self.registrants.iter().find(|one| one.host_id == host)
     }
 }
@@ -291,7 +291,7 @@ impl Change {
     /// them since, they may not be, although it was executed: then its repetition says how it
     /// stands.
     fn shows_in(&self, now: &Reservations, host: HostId) -> bool {
-        let mine = now.of(host);
+        let mine = now.registrant(host);
         let mut others = now.registrants.iter().filter(|one| one.host_id != host);
         let holds = |rtype: u8| mine.is_some_and(|mine| mine.is_holder) && now.held == ReservationType::decode(rtype);
         match self {

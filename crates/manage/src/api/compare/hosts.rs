@@ -42,7 +42,7 @@ pub(super) fn compare(pair: &mut Pair<'_>) {
 }
 
 /// What is told of a host's keys of each kind, sorted.
-fn told(side: &ComparedTarget<'_>, host: &str, kind: KeyKind) -> Vec<String> {
+fn keys_told(side: &ComparedTarget<'_>, host: &str, kind: KeyKind) -> Vec<String> {
     if let Some(keys) = side.keys {
         let own = keys.keys.iter().filter(|key| key.host == host && key.kind == kind);
         let mut told: Vec<_> = own
@@ -67,7 +67,7 @@ fn compare_keys(pair: &mut Pair<'_>, host: &str) {
     let object = format!("host {host}");
     let mut is_any = false;
     for kind in KeyKind::ALL {
-        let [a, b] = [&pair.a.side, &pair.b.side].map(|side| told(side, host, kind));
+        let [a, b] = [&pair.a.side, &pair.b.side].map(|side| keys_told(side, host, kind));
         // One that is configured says only that there is one.
         let has_both = pair.a.side.keys.is_some() && pair.b.side.keys.is_some();
         let is_same = if has_both { a == b } else { a.is_empty() == b.is_empty() };

@@ -85,7 +85,7 @@ fn digits(uuid: &str) -> String {
 }
 
 /// The namespaces that hosts have of it, by NSID.
-fn known(served: &Served<'_>) -> BTreeMap<u32, Known> {
+fn namespaces_of(served: &Served<'_>) -> BTreeMap<u32, Known> {
     let reported = served.status.map(|status| &status.namespaces[..]).unwrap_or_default();
     if served.subsystem.drive.is_some() {
         return reported.iter().map(|status| (status.nsid, Known::of_drive(status))).collect();
@@ -97,7 +97,7 @@ fn known(served: &Served<'_>) -> BTreeMap<u32, Known> {
 
 /// The ANA groups that have namespaces.
 pub(super) fn groups(served: &Served<'_>) -> BTreeSet<u32> {
-    known(served).values().map(|namespace| namespace.ana_group).collect()
+    namespaces_of(served).values().map(|namespace| namespace.ana_group).collect()
 }
 
 pub(super) fn compare(pair: &mut Pair<'_>, same_file: SameFile<'_>) {
@@ -105,7 +105,7 @@ pub(super) fn compare(pair: &mut Pair<'_>, same_file: SameFile<'_>) {
         // Told already.
         return;
     }
-    let [all, others] = [known(&pair.a), known(&pair.b)];
+    let [all, others] = [namespaces_of(&pair.a), namespaces_of(&pair.b)];
     for (nsid, namespace) in &all {
         match others.get(nsid) {
             Some(other) => compare_one(pair, &format!("namespace {nsid}"), [namespace, other], same_file),
