@@ -326,7 +326,8 @@ fn the_paths_to_a_drive_that_fails_are_worse_until_it_works() {
     wait("the file to be seen", || (ana_states(&host) == [AnaState::OPTIMIZED]).then_some(()));
     assert_eq!(target.status().drives[0].ana_limit, None);
     let lines = ["all paths to it are non-optimized", "in the states of their ports again"];
-    assert_eq!(lines.map(|line| lines_with(&[line])), [1, 1]);
+    // The line follows what hosts are told.
+    wait("the log to tell it", || (lines.map(|line| lines_with(&[line])) == [1, 1]).then_some(()));
 }
 
 /// A loop device whose file has no space, and then is truncated, fails like a disk that cannot

@@ -71,7 +71,7 @@ fn namespaces_formats_and_firmware_with_invalid_fields() {
             "no such ANA group",
             Admin,
             manage(0, &[0]),
-            new(&|new| new[92] = 9),
+            new(&|new| new[92] = 129),
             Refused(Status::ANA_GROUP_INVALID, None),
         ),
         (
