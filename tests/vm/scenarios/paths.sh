@@ -128,8 +128,8 @@ guest() {
 
   kernel_log_is_clean "at the end of that"
 
-  # Not asked for what follows: a queue may learn of a new namespace after its host does, and refuses
-  # the kernel's look at its partitions then.
+  # Not asked for what follows: a queue may learn of a new namespace after its host does, and
+  # refuses the kernel's look at its partitions then.
   step "a drive: its host chooses the group of what it creates"
   nqn=$served-drive
   check "nvme connect" nvme connect -t tcp -a $address -s "$port" -n $nqn -i 2 -k 5 || return
