@@ -191,7 +191,7 @@ impl<C: Requeued> Requeue<C> {
     }
 
     /// The command was lost on its way, and is sent again when `fence` is over
-    /// ([`Lanes::fence`](crate::Lanes::fence)).
+    /// ([`Lanes::judge`](crate::Lanes::judge)).
     pub fn hold(&mut self, command: C, fence: Arc<Fence>) {
         if fence.is_over(self.clock.now()) {
             return self.push(command);

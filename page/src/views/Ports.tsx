@@ -60,7 +60,7 @@ export function PortsView() {
           { title: "Kind", extra: true, by: (port) => (port.direct ? "direct" : "fabric"), cell: (port) => <Badge>{port.direct ? "direct" : "fabric"}</Badge> },
           { title: "Listens at", extra: true, by: (port) => port.listen, cell: (port) => <code>{port.listen || "–"}</code> },
           { title: "Functions", by: (port) => functionsOf(port.name).length, cell: (port) => <Functions name={port.name} /> },
-          { title: "ANA groups", extra: true, by: (port) => port.ana.join(", "), cell: (port) => <Ana port={port} /> },
+          { title: "ANA groups", by: (port) => port.ana.join(", "), cell: (port) => <Ana port={port} /> },
           { title: "IOPS", number: true, extra: true, by: (port) => iops(sample(port)), cell: (port) => count(iops(sample(port))) },
           { title: "Bandwidth", number: true, extra: true, by: (port) => bytes(sample(port)), cell: (port) => rate(bytes(sample(port))) },
           { title: "Actions", bare: true, cell: (port) => <PortButtons port={port} /> },

@@ -38,7 +38,7 @@ use crate::wait::{Waiter, run};
 /// that is best by its access (ANA) and the policy ([`Subsystem::set_policy`]), and another one
 /// when that is lost, or refuses the command. What was sent and has no answer is repeated: reads,
 /// compares and flushes at once; writes, and what else changes blocks, when the lost controller
-/// executes nothing any more ([`Fence`]); a copy is not repeated.
+/// executes nothing any more (its fence); a copy is not repeated.
 #[derive(Clone)]
 pub struct PathNamespace(Arc<Opened>);
 
