@@ -154,7 +154,7 @@ pub enum Change {
     },
     /// A namespace was put into another ANA group.
     Grouped {
-        /// Which.
+        /// Its NSID.
         nsid: u32,
         /// Its group now.
         ana_group: u32,
