@@ -256,7 +256,7 @@ impl History {
         let elapsed_ms = now_ms.saturating_sub(self.latest_ms).max(1);
         let elapsed = Elapsed { from_s: self.latest_s, to_s: now_s, elapsed_ms };
         (self.latest_s, self.latest_ms) = (now_s, now_ms);
-        self.start_unix_ms = now_unix_ms.saturating_sub(now_s.saturating_mul(1000));
+        self.start_unix_ms = now_unix_ms.saturating_sub(now_ms);
         Some(elapsed)
     }
 

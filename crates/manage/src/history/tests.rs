@@ -91,6 +91,21 @@ fn each_second_is_what_was_counted_in_it() {
 }
 
 #[test]
+fn a_sample_that_was_told_keeps_its_time() {
+    let mut history = History::new(SERIES_MAX);
+    let mut load = Load::default();
+    let mut told = None;
+    // Records are made when there is time for it: nearly a second apart, or more than that.
+    for now_ms in [1_000, 2_120, 3_370, 3_960, 5_499] {
+        load.reads(100, 100);
+        let objects = [("drive:d0".parse().unwrap(), &load.0)];
+        history.record(now_ms, START_UNIX_MS + now_ms, objects);
+        let time = samples(&history, "drive:d0", Resolution::Second)[0].time_unix_ms;
+        assert_eq!(*told.get_or_insert(time), time, "{now_ms}");
+    }
+}
+
+#[test]
 fn longer_intervals_hold_what_all_their_seconds_did() {
     let mut history = History::new(SERIES_MAX);
     let mut load = Load::default();

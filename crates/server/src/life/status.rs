@@ -57,13 +57,13 @@ impl<'a> InForceStatus<'a> {
 
     /// The hosts that have still to prove who they are.
     fn proving(&self) -> Vec<ProvingHost> {
-        let (names, unix_ms) = (self.port_names(), self.unix_ms());
+        let names = self.port_names();
         let proving = |info: ebof_fabrics::ControllerInfo| ProvingHost {
             host_nqn: info.host.to_string(),
             subsystem_nqn: info.subsystem.to_string(),
             port: names.get(&info.port.0).copied().unwrap_or_default().to_owned(),
             peer: info.peer.parse().unwrap_or(Peer::SameProcess),
-            connected_since_unix_ms: unix_ms(info.connected_ms),
+            connected_since_unix_ms: self.shared.clock.unix_ms_at(info.connected_ms),
         };
         self.shared.registry().proving().take(PROVING_MAX).map(proving).collect()
     }
@@ -73,15 +73,9 @@ impl<'a> InForceStatus<'a> {
         self.in_force.ports.iter().map(|Listening { port, .. }| (port.id.0, port.name.as_str())).collect()
     }
 
-    /// Moments of the target's clock as those of the calendar.
-    fn unix_ms(&self) -> impl Fn(u64) -> u64 + use<> {
-        let (now_ms, now_unix_ms) = (self.shared.clock.now_ms(), self.shared.clock.unix_ms());
-        move |at_ms| now_unix_ms.saturating_sub(now_ms.saturating_sub(at_ms))
-    }
-
     /// The controllers that hosts have.
     pub(crate) fn controllers(&self) -> Vec<ControllerStatus> {
-        let (names, unix_ms) = (self.port_names(), self.unix_ms());
+        let names = self.port_names();
         let registry = self.shared.registry();
         let status = |info: ebof_fabrics::ControllerInfo| ControllerStatus {
             cntlid: info.cntlid.0,
@@ -93,7 +87,7 @@ impl<'a> InForceStatus<'a> {
             peer: info.peer.parse().unwrap_or(Peer::SameProcess),
             discovery: info.discovery,
             proof: Security::proven(info.association.proves, info.association.is_secured()),
-            connected_since_unix_ms: unix_ms(info.connected_ms),
+            connected_since_unix_ms: self.shared.clock.unix_ms_at(info.connected_ms),
             keep_alive_ms: u64::from(info.keep_alive_ms),
             queues: info.queues.iter().map(|queue| self.queue_status(queue)).collect(),
         };
