@@ -528,7 +528,7 @@ fn text(status: &Status, metrics: Option<SocketAddr>) -> String {
     lines.extend(status.enabled_subsystems().filter_map(|it| attach_line(status, it)).take(ATTACH_LINES_MAX));
     if status.drives.iter().any(|drive| drive.namespaces == 0) {
         // No error, but the next step is not obvious: a new drive has no namespace yet.
-        let verbs = "ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0";
+        let verbs = "ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1";
         lines.push(format!("make a namespace on a drive that has none with: {verbs}"));
     }
     lines.join("\n") + "\n"

@@ -80,7 +80,7 @@ fn a_drive_without_namespaces_is_served_with_a_hint() {
          listening on tcp://127.0.0.1:4420\n\
          attach with: ebof connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.a\n\
          make a namespace on a drive that has none with: \
-         ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1 -c 0\n"
+         ebof create-ns nvme0 -S SIZE; ebof attach-ns nvme0 -n 1\n"
     );
 }
 

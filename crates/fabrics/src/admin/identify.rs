@@ -134,7 +134,9 @@ pub(crate) fn structure(association: &Association, subsystem: &Subsystem, sqe: &
         Cns::IOCS_ALLOCATED_NAMESPACE_LIST | Cns::IOCS_ALLOCATED_NAMESPACE if drive.is_some() => {
             return Err(Fault::field(byte::CDW11 + 3));
         }
-        Cns::INDEPENDENT_NAMESPACE => named(subsystem, nsid)?.map(|namespace| bytes(&independent_data(namespace))),
+        Cns::INDEPENDENT_NAMESPACE => {
+            named(subsystem, nsid)?.map(|namespace| bytes(&independent_data(namespace, subsystem)))
+        }
         Cns::ALLOCATED_NAMESPACE_LIST if drive.is_some() => Some(list(subsystem.allocated(), nsid)?),
         Cns::ALLOCATED_NAMESPACE if drive.is_some() => named_in(subsystem, subsystem.allocated(), nsid)?
             .map(|namespace| bytes(&namespace_data(namespace, subsystem, &association.limits))),
@@ -227,7 +229,7 @@ fn namespace_data(namespace: &Namespace, subsystem: &Subsystem, limits: &Limits)
     data.nsze.set(namespace.blocks);
     data.ncap.set(namespace.blocks);
     data.nuse.set(namespace.blocks);
-    data.nmic = nmic::SHARED;
+    data.nmic = subsystem.sharing(namespace);
     if namespace.deallocates {
         data.dlfeat = dlfeat::READS_ZEROS | dlfeat::WRITE_ZEROES_DEALLOCATE;
     }
@@ -264,7 +266,6 @@ fn provision_data(data: &mut IdentifyNamespace, namespace: &Namespace, provision
     data.rescap = RESERVATIONS;
     data.fpi = fpi::SUPPORTED | provision.format_percent_left;
     data.endgid.set(1);
-    data.nmic = if provision.shared { nmic::SHARED } else { 0 };
     // Deallocating less than an extent only zeroes; 0's based, and 65535 where it does not fit.
     let granularity = u16::try_from(provision.extent_blocks.clamp(1, 1 << 16) - 1).unwrap_or(u16::MAX);
     data.npdg.set(granularity);
@@ -305,10 +306,9 @@ fn granularities(extent_bytes: u64) -> NamespaceGranularityList {
     NamespaceGranularityList::of_formats(data)
 }
 
-fn independent_data(namespace: &Namespace) -> IndependentNamespace {
-    let shared = namespace.provision.as_ref().is_none_or(|provision| provision.shared);
+fn independent_data(namespace: &Namespace, subsystem: &Subsystem) -> IndependentNamespace {
     IndependentNamespace {
-        nmic: if shared { nmic::SHARED } else { 0 },
+        nmic: subsystem.sharing(namespace),
         rescap: if namespace.provision.is_some() { RESERVATIONS } else { 0 },
         nsattr: if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 },
         nstat: nstat::READY,

@@ -232,7 +232,7 @@ fn identities(namespaces: &NamespaceTable, look: Look) -> Vec<(Nsid, Identity)> 
 }
 
 /// The secondary controllers in a list of controllers: those that a namespace is attached to, or
-/// all; and the primary. In ascending order, and below those of hosts.
+/// all. In ascending order, and below those of hosts, of which each manager's own is the primary.
 fn functions_of<'a>(
     controller: &'a Controller,
     cns: Cns,
@@ -245,7 +245,5 @@ fn functions_of<'a>(
     let functions = drive.filter(|_| all).into_iter().flat_map(|drive| drive.functions.keys());
     // Those included that the configuration has no more: the namespace can be detached from them.
     let attached = attached.filter(|_| !all && drive.is_some()).into_iter().flatten();
-    let ids = functions.chain(attached).copied();
-    let primary = (all && drive.is_some()).then_some(0);
-    primary.into_iter().chain(ids).map(ControllerId)
+    functions.chain(attached).copied().map(ControllerId)
 }

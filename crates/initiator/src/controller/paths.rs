@@ -569,7 +569,7 @@ impl Subsystem {
                 }
             };
             match first.as_ref().or(away.as_ref()) {
-                Some(first) if first.head() != namespace.head() || !is_shared(first) => {
+                Some(first) if first.head() != namespace.head() || !is_shared(&namespace) => {
                     tracing::error!(
                         nsid = nsid.0,
                         address = %path.controller.options().address(),

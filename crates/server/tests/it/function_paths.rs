@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ebof_initiator::{AdminData, Controller, Options};
+use ebof_initiator::{AdminData, Controller, Options, Subsystem};
 use ebof_manage::Target as _;
 use ebof_manage::enclosure::{Enclosure as _, HostObject, Phase, Task, TaskState};
+use ebof_nvme::identify::Cns;
 use ebof_nvme::log::AnaState;
 use ebof_nvme::{Nqn, Nsid};
 
@@ -84,6 +85,33 @@ fn a_function_at_two_ports_is_one_subsystem() {
     let mut data = [0; 4096];
     other.namespace(nsid).unwrap().read(0, &mut data).unwrap();
     assert_eq!(data, [7; 4096]);
+    rig.target.stop(Duration::from_secs(5));
+}
+
+// @test drive.function-paths
+#[test]
+fn hosts_may_share_a_namespace_where_its_function_has_several_ports() {
+    let rig = Rig::new();
+    // Made without NMIC, as nvme-cli does by default: it may be attached to one function only.
+    let nsid = rig.namespace(VF1);
+    rig.made(&at("assign", &["a"]));
+    let nmic = |host: &Controller| {
+        let data = host.identify_namespace(nsid).unwrap();
+        assert_eq!(host.identify_bytes(Cns::INDEPENDENT_NAMESPACE, nsid).unwrap()[1], data.nmic);
+        data.nmic
+    };
+    assert_eq!(nmic(&rig.connect("a", &function(1))), 0);
+    // A device that was there before takes the second path, too.
+    let options = |port| rig.connect(port, &function(1)).options().clone();
+    let device = Subsystem::connect(&[options("a")]).unwrap();
+    let namespace = device.open(nsid).unwrap();
+    rig.made(&at("assign", &["a", "b"]));
+    device.add(&options("b")).unwrap();
+    namespace.write(0, &[7; 4096], false).unwrap();
+    device.disconnect();
+    for port in ["a", "b"] {
+        assert_eq!(nmic(&rig.connect(port, &function(1))), 1, "a host at {port} may have another path");
+    }
     rig.target.stop(Duration::from_secs(5));
 }
 

@@ -222,7 +222,7 @@ fn resources_are_assigned_and_a_function_comes_and_goes_with_its_state() {
     assert_eq!((host.id().0, host.io_queues()), (130, 4), "an Admin Queue and four");
     let manages = oacs::NAMESPACE_MANAGEMENT | oacs::FORMAT_NVM | oacs::FIRMWARE | oacs::VIRTUALIZATION_MANAGEMENT;
     assert_eq!(host.identify().oacs.get() & manages, 0);
-    assert_eq!(controllers(&alice, Cns::CONTROLLER_LIST, Nsid::NONE), [0, 1, 2, 3, 128, 129]);
+    assert_eq!(controllers(&alice, Cns::CONTROLLER_LIST, Nsid::NONE), [1, 2, 3, 128, 129]);
     // Offline: the association ends, and the resources are free.
     let events = host.events();
     assert!(set_state(&alice, VirtualizationAction::Offline, 1).is_success());
