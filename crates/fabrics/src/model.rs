@@ -19,7 +19,6 @@ use ebof_authentication::controller::Policy;
 use ebof_drive::View;
 use ebof_drive::reservation::{Reservations, Right};
 use ebof_nvme::identify::ProtectionType;
-use ebof_nvme::identify::field::nmic;
 use ebof_nvme::log::{AddressFamily, RdmaProvider, TrType};
 use ebof_nvme::{ControllerId, HostId, Nqn, Nsid, Status, Uuid};
 
@@ -457,14 +456,6 @@ impl Subsystem {
             function: None,
             health: Health::default(),
         }
-    }
-
-    /// Namespace Multi-path I/O and Namespace Sharing Capabilities (NMIC) of one of its namespaces.
-    /// One that was created private is attached to one function or host, which may have as many
-    /// controllers as there are ports: hosts use several paths only where this says *shared*.
-    pub(crate) fn sharing(&self, namespace: &Namespace) -> u8 {
-        let created_shared = namespace.provision.as_ref().is_none_or(|provision| provision.shared);
-        if created_shared || self.ports.len() > 1 { nmic::SHARED } else { 0 }
     }
 
     /// Whether `host` may connect.

@@ -20,6 +20,7 @@ mod demo;
 mod direct_rig;
 mod dumped;
 mod durability;
+mod earlier;
 mod edits;
 mod examples;
 mod host;

@@ -229,7 +229,7 @@ fn namespace_data(namespace: &Namespace, subsystem: &Subsystem, limits: &Limits)
     data.nsze.set(namespace.blocks);
     data.ncap.set(namespace.blocks);
     data.nuse.set(namespace.blocks);
-    data.nmic = subsystem.sharing(namespace);
+    data.nmic = sharing(subsystem, namespace);
     if namespace.deallocates {
         data.dlfeat = dlfeat::READS_ZEROS | dlfeat::WRITE_ZEROES_DEALLOCATE;
     }
@@ -252,6 +252,14 @@ fn namespace_data(namespace: &Namespace, subsystem: &Subsystem, limits: &Limits)
     }
     ana::announce_namespace(&mut data, namespace, &subsystem.states);
     data
+}
+
+/// Namespace Multi-path I/O and Namespace Sharing Capabilities (NMIC). A namespace that was created
+/// private is attached to one function or host, which may have a controller at each port: hosts use
+/// several paths only where this says *shared*.
+fn sharing(subsystem: &Subsystem, namespace: &Namespace) -> u8 {
+    let created_shared = namespace.provision.as_ref().is_none_or(|provision| provision.shared);
+    if created_shared || subsystem.ports.len() > 1 { nmic::SHARED } else { 0 }
 }
 
 /// What Identify says of a namespace that was cut from a drive.
@@ -308,7 +316,7 @@ fn granularities(extent_bytes: u64) -> NamespaceGranularityList {
 
 fn independent_data(namespace: &Namespace, subsystem: &Subsystem) -> IndependentNamespace {
     IndependentNamespace {
-        nmic: subsystem.sharing(namespace),
+        nmic: sharing(subsystem, namespace),
         rescap: if namespace.provision.is_some() { RESERVATIONS } else { 0 },
         nsattr: if namespace.is_protected() { nsattr::WRITE_PROTECTED } else { 0 },
         nstat: nstat::READY,
