@@ -46,8 +46,12 @@ use network::{RemoteManagement, RemoteWanted, ServedNetwork};
 /// Descriptors reserved for drives, threads, the metrics endpoint and reloading.
 const DESCRIPTORS_KEPT: u64 = 512;
 
-/// Time for accepted commands to complete when stopping.
+/// Time for accepted commands to complete when stopping. With what a device that does not answer
+/// and the audit log may take more, it is below the TimeoutStopSec of the unit.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Time for the audit log to be written when stopping.
+const AUDIT_GRACE: Duration = Duration::from_secs(2);
 
 /// What to serve, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -272,9 +276,14 @@ fn stop(
     });
     // Nothing is changed any more, and the next target may have the path.
     drop(control);
-    managed.target.stop(GRACE);
+    let hanging = managed.target.stop(GRACE);
     if let Some(audit) = managed.audit() {
-        audit.flush(GRACE);
+        audit.flush(AUDIT_GRACE);
+    }
+    if let Some(hanging) = hanging {
+        tracing::error!("{hanging}");
+        // What is left holds parts of the target: nothing here waits for those.
+        std::process::exit(1);
     }
     if takes_own_place {
         return Err(restart::again());

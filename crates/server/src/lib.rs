@@ -108,6 +108,7 @@ pub use environment::remembered::TextStore;
 pub use environment::settings::Settings;
 pub use environment::stored_keys::{DamagedKeys, KeyStore, StoredKeys};
 pub use environment::{Environment, RdmaNetwork, Storage};
+pub use life::hanging::Hanging;
 pub use life::interrupted::finish_interrupted;
 pub use life::liveness::Silent;
 pub use life::serve::{Target, TextError};

@@ -8,6 +8,7 @@
 pub(crate) mod contradictions;
 pub(crate) mod control;
 pub(crate) mod functions;
+pub(crate) mod hanging;
 mod host_ids;
 pub(crate) mod in_force;
 pub(crate) mod interrupted;

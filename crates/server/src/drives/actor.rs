@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ebof_backend::Device;
 use ebof_clock::Clock;
@@ -214,21 +215,21 @@ impl DriveActor {
     pub(crate) fn stop(self: &Arc<Self>) {
         // An error means that the thread has ended already.
         let _closed = self.begin_stop().recv();
-        self.end_stop();
+        self.leave();
     }
 
     /// The same for a drive without threads.
     pub(crate) fn stop_stepped(self: &Arc<Self>, stepper: &mut Stepper) {
         let closed = self.begin_stop();
         let _closed = step_until(stepper, &closed);
-        self.end_stop();
+        self.leave();
         while !stepper.is_over() {
             stepper.turn();
         }
     }
 
     /// Closes the drive in order; the receiver gets a message when that is done.
-    fn begin_stop(self: &Arc<Self>) -> Receiver<()> {
+    pub(crate) fn begin_stop(self: &Arc<Self>) -> Receiver<()> {
         let (done, closed) = channel();
         let own = Arc::clone(self);
         self.medium.run(Box::new(move |store| {
@@ -244,7 +245,20 @@ impl DriveActor {
         closed
     }
 
-    fn end_stop(&self) {
+    /// Waits until `end` for what [`DriveActor::begin_stop`] has begun. `false`: the drive is not
+    /// closed, and its thread is left to itself, for as long as the process lives.
+    pub(crate) fn end_stop(self: &Arc<Self>, closed: &Receiver<()>, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        if closed.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            // The last one to be dropped would wait for that thread.
+            std::mem::forget(Arc::clone(self));
+            return false;
+        }
+        self.leave();
+        true
+    }
+
+    fn leave(&self) {
         self.target.leave();
         self.medium.stop();
     }

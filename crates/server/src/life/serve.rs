@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebof_clock::Clock;
 use ebof_drive::{Answer, Refusal, Request};
@@ -20,12 +20,13 @@ use ebof_manage::slow::SlowCommands;
 use ebof_manage::{Change, Config, Diagnostics, Loaded, Plan};
 
 use crate::drives::device::DeviceTable;
-use crate::drives::{DriveThreads, Drives};
+use crate::drives::{DriveActor, DriveThreads, Drives};
 use crate::environment::remembered;
 use crate::environment::settings::Settings;
 use crate::life::contradictions;
 use crate::life::control::{Control, Listening, Order, Orders, Placement};
 use crate::life::functions;
+use crate::life::hanging::{HANGING, Hanging};
 use crate::life::host_ids;
 use crate::life::in_force::InForce;
 use crate::life::liveness::{self, Silent};
@@ -357,25 +358,30 @@ impl Target {
         found.iter().for_each(|missing| looking::report_found(&self.shared, missing));
     }
 
-    /// Accepts nothing more, completes the commands that were accepted, and ends; after `grace`
-    /// whatever is left is cut off. A second call waits for nothing.
-    pub fn stop(&self, grace: Duration) {
-        let threads = self.threads.take();
-        if threads.is_empty() {
-            return;
+    /// Accepts nothing more, completes the commands that were accepted, and ends. After `grace`
+    /// connections are cut off; commands that are still at devices then are waited for during 3 s,
+    /// and drives to be closed during 3 s more: a device that never answers does not keep whoever
+    /// stops the target. What is left ends when the device answers, or with the process. A second
+    /// call waits for nothing.
+    pub fn stop(&self, grace: Duration) -> Option<Hanging> {
+        if self.threads.is_empty() {
+            return None;
         }
+        let end = Instant::now() + grace + HANGING;
         self.shared.stopping.store(true, Relaxed);
         self.shared.report(NewEvent::new(EventKind::TargetStopping, "", "the target is being stopped"));
         self.shared.sampler.stop();
         self.orders.give(Order::Stop);
         let deadline_ms = self.shared.clock.now_ms() + u64::try_from(grace.as_millis()).unwrap_or(u64::MAX / 2);
         self.shared.post_all(|| Message::Shutdown { deadline_ms });
-        for thread in threads {
-            // It cannot have panicked while it served: that ends the process.
-            let _ended = thread.join();
-        }
-        // Nobody asks the drives for anything any more.
-        self.shared.drives.actors().iter().for_each(|(_, actor)| actor.stop());
+        let threads = self.threads.join(end);
+        // Nobody asks the drives for anything any more, but for those threads.
+        let closings: Vec<_> =
+            self.shared.drives.actors().into_iter().map(|(_, actor)| (actor.begin_stop(), actor)).collect();
+        let end = Instant::now() + HANGING;
+        let hangs = |(closed, actor): (_, Arc<DriveActor>)| (!actor.end_stop(&closed, end)).then(|| actor.name());
+        let drives: Vec<String> = closings.into_iter().filter_map(hangs).collect();
+        (!threads.is_empty() || !drives.is_empty()).then_some(Hanging { threads, drives })
     }
 
     /// Looks again at what namespaces store their data in: what has grown is offered as large as it
@@ -434,7 +440,9 @@ impl std::fmt::Debug for Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        self.stop(Duration::ZERO);
+        if let Some(hanging) = self.stop(Duration::ZERO) {
+            tracing::error!("{hanging}");
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The threads of a target: where they run, how they start, and that they have ended.
 
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::drives::device::DeviceTable;
 use crate::environment::settings::Settings;
@@ -14,7 +15,18 @@ use crate::shared::mailbox::Mailbox;
 #[derive(Default)]
 pub(crate) struct Threads {
     started: Mutex<Vec<JoinHandle<()>>>,
+    ended: Arc<Ended>,
 }
+
+/// How many threads have ended.
+#[derive(Default)]
+struct Ended {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// The end of a thread.
+struct Ending(Arc<Ended>);
 
 impl Threads {
     /// Starts the threads that serve queues. Returns when each has what it needs.
@@ -60,7 +72,9 @@ impl Threads {
         processor: Option<usize>,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), StartError> {
+        let ending = Ending(Arc::clone(&self.ended));
         let run = move || {
+            let _ending = ending;
             if let Some(processor) = processor {
                 let mut set = rustix::thread::CpuSet::new();
                 set.set(processor);
@@ -75,9 +89,48 @@ impl Threads {
         Ok(())
     }
 
-    /// Those that were started and that nobody has taken: whoever stops them waits for them.
-    pub(crate) fn take(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.started.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Whether there are any that nobody has waited for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Waits until all have ended, or until `end`; the names of those that have not.
+    pub(crate) fn join(&self, end: Instant) -> Vec<String> {
+        let started = std::mem::take(&mut *self.started.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut count = self.ended.count();
+        while *count < started.len() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.ended.changed.wait_timeout(count, left);
+            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let all_ended = *count >= started.len();
+        drop(count);
+        let mut hanging = Vec::new();
+        for thread in started {
+            if all_ended || thread.is_finished() {
+                // It cannot have panicked while it served: that ends the process.
+                let _ended = thread.join();
+            } else {
+                hanging.push(thread.thread().name().unwrap_or_default().to_owned());
+            }
+        }
+        hanging
+    }
+}
+
+impl Ended {
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        *self.0.count() += 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -94,6 +147,8 @@ pub(crate) fn place_reactors(settings: &Settings) -> Vec<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -102,9 +157,12 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         threads.spawn("ebof-test".to_owned(), None, move || sender.send(5).unwrap()).unwrap();
         assert_eq!(receiver.recv(), Ok(5));
-        let started = threads.take();
-        assert_eq!((started.len(), threads.take().len()), (1, 0));
-        started.into_iter().for_each(|thread| thread.join().unwrap());
+        let (go_on, held) = mpsc::channel::<()>();
+        threads.spawn("ebof-held".to_owned(), None, move || held.recv().unwrap_or_default()).unwrap();
+        assert!(!threads.is_empty());
+        assert_eq!(threads.join(Instant::now() + Duration::from_millis(20)), ["ebof-held"]);
+        drop(go_on);
+        assert!(threads.is_empty() && threads.join(Instant::now()).is_empty(), "they are waited for once");
 
         let settings = Settings { threads: Some(2), pin: false, ..Settings::default() };
         assert_eq!(place_reactors(&settings), [None, None]);

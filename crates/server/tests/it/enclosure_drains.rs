@@ -15,7 +15,7 @@ use crate::enclosure_rig::{Rig, assign, config, function, moved, settings, trans
 
 /// The disk below a drive, which keeps writes while it is shut.
 #[derive(Debug)]
-struct Disk {
+pub(crate) struct Disk {
     memory: Memory,
     is_shut: AtomicBool,
     kept: Mutex<Vec<(Remote, Request)>>,
@@ -41,7 +41,21 @@ impl Device for Disk {
 }
 
 impl Disk {
-    fn open(&self) {
+    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+        let memory = Memory::new(bytes, 512, false);
+        Arc::new(Self { memory, is_shut: AtomicBool::default(), kept: Mutex::default() })
+    }
+
+    pub(crate) fn shut(&self) {
+        self.is_shut.store(true, Relaxed);
+    }
+
+    /// How many writes it keeps.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.lock().unwrap().len()
+    }
+
+    pub(crate) fn open(&self) {
         self.is_shut.store(false, Relaxed);
         let mut io = Io::new(16).unwrap();
         for (remote, request) in self.kept.lock().unwrap().drain(..) {
@@ -51,7 +65,7 @@ impl Disk {
     }
 }
 
-struct Disks(Arc<Disk>);
+pub(crate) struct Disks(pub(crate) Arc<Disk>);
 
 impl Storage for Disks {
     fn open(&self, _spec: &Spec) -> Result<Arc<dyn Device>, OpenError> {
@@ -67,8 +81,7 @@ impl Storage for Disks {
 
 #[test]
 fn a_function_is_moved_when_the_commands_of_its_hosts_have_ended() {
-    let memory = Memory::new(256 << 20, 512, false);
-    let disk = Arc::new(Disk { memory, is_shut: AtomicBool::default(), kept: Mutex::default() });
+    let disk = Disk::new(256 << 20);
     let environment = Environment { storage: Arc::new(Disks(Arc::clone(&disk))), ..Environment::default() };
     let target = Arc::new(Target::start(config("disk"), Settings { environment, ..settings() }).unwrap());
     let (tell, phases) = channel();
@@ -82,7 +95,7 @@ fn a_function_is_moved_when_the_commands_of_its_hosts_have_ended() {
     rig.made(&assign("d0/vf1", "a"));
     let host = rig.connect("a", &function(1));
     let namespace = host.namespace(nsid).unwrap();
-    disk.is_shut.store(true, Relaxed);
+    disk.shut();
     // Its connection is closed before the answer.
     let writer = std::thread::spawn(move || drop(namespace.write(0, &[7; 4096], false)));
     wait("the write at the disk", || (!disk.kept.lock().unwrap().is_empty()).then_some(()));

@@ -61,6 +61,7 @@ mod serve;
 mod shares;
 mod slow;
 mod stepped;
+mod stopping;
 mod stored_keys;
 mod storing;
 mod tls;
